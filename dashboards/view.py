@@ -16,7 +16,8 @@ PER_PAGE, MOST_PER_PAGE = 50, 1000
 class Column:
     """A column of a table.
 
-    kind: text, long, word, quantity (the name of one), number, percent, bytes, seconds, code, state or sparkline.
+    kind: text, long, word, path (of a hole), quantity (its name), number, percent, bytes, seconds, code, state or
+    sparkline.
     """
 
     key: str

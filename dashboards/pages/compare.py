@@ -52,7 +52,9 @@ def view(ask: Ask) -> View:
         tables={
             "values": Table(columns=[Column("name", "Quantity"), *numeric], rows=values if numbers else []),
             "layers": Table(columns=[Column("place", "Place"), *heads], rows=layers),
-            "holes": Table(columns=[Column("name", "Hole"), *heads], rows=holes, empty="Their points are equal."),
+            "holes": Table(
+                columns=[Column("name", "Hole", "path"), *heads], rows=holes, empty="Their points are equal."
+            ),
         },
         figures={"curves": curves_figure({name: curve for name, curve in curves.items() if curve})},
         crumbs=crumbs(study),

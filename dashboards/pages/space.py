@@ -56,7 +56,7 @@ def view(ask: Ask) -> View:
     label = labelled(objective)
     columns = [
         *(
-            Column("hole", "Hole", sorts=True),
+            Column("hole", "Hole", "path", sorts=True),
             Column("value", "Value"),
             Column("trials", "Tried", "number", sorts=True),
         ),

@@ -25,7 +25,7 @@ from dashboards.figures.figure import Figure, Heat
 from dashboards.figures.plotly import plotly
 from dashboards.figures.svg import svg
 from dashboards.server import parts
-from dashboards.server.cells import cell, marked, scales
+from dashboards.server.cells import breakable, cell, marked, scales
 from dashboards.server.files import modules
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.view import Column, Table, View
@@ -75,7 +75,14 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": short, "size": size, "cell": cell, "scales": scales, "marked": marked}
+    made.filters |= {
+        "short": short,
+        "size": size,
+        "cell": cell,
+        "breakable": breakable,
+        "scales": scales,
+        "marked": marked,
+    }
     made.globals |= {"once": _once, "svg": lambda figure: Markup(svg(figure)), "plotly": _traces, "modules": modules}
     return made
 

@@ -79,6 +79,11 @@ def _shared(values: Sequence[Any]) -> Scaled | None:
     return Scaled(decimals, factor, unit) if decimals <= most else None
 
 
+def breakable(path: str) -> Markup:
+    """The path of a hole as HTML: a line may end after each point."""
+    return Markup(str(escape(path)).replace(".", ".<wbr>"))
+
+
 def marked(text: str) -> Markup:
     """A sentence of ours as HTML: what is between backticks is code."""
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))

@@ -82,6 +82,7 @@ def page(browser, server) -> Iterator[Any]:
     """A page that fails the test for an error of a script, a warning of the policy, or a request to another machine."""
     context = browser.new_context(viewport={"width": 1000, "height": 900}, base_url=server)
     made = context.new_page()
+    made.set_default_timeout(8 * WAIT)
     problems: list[str] = []
     made.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     made.on("pageerror", lambda error: problems.append(str(error)))

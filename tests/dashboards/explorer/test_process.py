@@ -26,7 +26,7 @@ SPACE = TEXT.replace("width: 32", "width: !choice [32, 64]").replace("heads: 2",
 @pytest.fixture(scope="module")
 def worker():
     pytest.importorskip("torch")
-    made = Worker()
+    made = Worker(seconds=60)  # a busy machine needs longer than a user would wait
     made.start()
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
