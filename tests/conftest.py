@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # Read when torch, numpy and Triton are imported, which nothing above does. Each pytest worker uses one core; where
 # there is no GPU Triton's kernels run in its interpreter.
@@ -54,6 +55,10 @@ settings.register_profile(
     derandomize=not os.environ.get("NAS_EXPLORE"),
 )
 settings.load_profile("house")
+# Hypothesis would read the constants of all source files that are imported: in each worker, for 2.5 s on a fresh
+# clone. The examples would depend on which tests ran before. If a version lacks this function, it does.
+if not os.environ.get("NAS_EXPLORE") and hasattr(providers, "is_local_module_file"):
+    providers.is_local_module_file = lambda path: False
 
 
 # Files with one test that takes as long as hundreds of others, or that waits: they start first, so that none runs alone
@@ -102,8 +107,8 @@ def pytest_collection() -> Iterator[None]:
     try:
         return (yield)
     finally:
+        gc.freeze()  # before it is on, or it would search everything first
         gc.enable()
-        _spare_what_stays()
         if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1":
             quicken_the_interpreter()
 

@@ -62,6 +62,7 @@ def ways(name, problem=None):
     }
 
 
+@functools.cache
 def launcher(name):
     """Its public function, with the arguments that `inputs` makes and a configuration."""
     found, modules = operation(name), [each for key, each in sys.modules.items() if key.startswith("kernels.")]

@@ -55,7 +55,7 @@ DILATED = """
 kind: decoder
 width: 16
 vocabulary: 32
-body: {sliding_window_attention: {heads: 2, window: 5, dilation: 3}}
+body: {sliding_window_attention: {heads: 2, window: 5, dilation: 2}}
 """
 MODELS = {"keys": SMALL, "loops": LOOPS}
 LENGTHS = (1, 5, 24, 38, 61)
