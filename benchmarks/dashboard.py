@@ -13,8 +13,8 @@ so. optuna-dashboard is measured if it is installed; it gets the same trials, ob
 --requests: CPU time of our server for each kind of request on a study that it has read: pages, orders, filters, zooms
 and choices, each for the first time.
 
---reader: what a reader waits for in Chromium, from a click until the page shows what changed, and how long the page is
-busy.
+--reader: what a reader waits for in Chromium, until the first content of the page is painted and from a click until the
+page shows what changed, and how long the page is busy.
 
 --search: a real search writes trials while browsers follow its page. Each holds a stream of events, which brings the
 parts of the page that changed. The figures are CPU seconds of the server and of the

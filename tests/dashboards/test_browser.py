@@ -371,6 +371,23 @@ def test_pages_follow_a_study_without_a_reload(page, databases, worker, monkeypa
     listed.close()
 
 
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_hidden_page_follows_nothing(page):
+    page.add_init_script(NO_PLOTS)
+    page.goto("/studies/new/new")
+    page.locator("#live", has_text="live").wait_for()
+    page.evaluate(HIDE, True)
+    page.locator("#live:empty").wait_for(state="attached")
+    with page.expect_response("**.events**"):
+        page.evaluate(HIDE, False)
+    page.locator("#live", has_text="live").wait_for()
+
+
 def test_the_report_opens_from_the_disk_without_a_network(browser, databases, tmp_path: Path):
     from dashboards.sent.write import write
 
