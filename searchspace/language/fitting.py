@@ -67,7 +67,8 @@ class _Reading:
             found.append(Problem(window_growth.NO_WINDOW, block.mark, self.path_of(block)))
         if found or (kind.given and given is None):
             return found
-        if any(has_holes(value) for value in (block, *(getattr(given, name) for name in kind.given))):
+        reads = kind.given if kind.holds_no_blocks else kind.given | {"dim"}  # a container hands the width on
+        if any(has_holes(value) for value in (block, *(getattr(given, name) for name in reads if given))):
             return self.open_once(kind, block, around)
         try:
             registry.configure(block, given, role, self.made)

@@ -109,6 +109,12 @@ def test_a_value_that_no_architecture_could_have_is_refused_with_what_would_fit(
     assert problem.message.startswith(message.format("not valid with any of the surrounding values. For example: "))
 
 
+def test_the_width_may_be_a_hole_around_a_container_that_does_not_read_it() -> None:
+    assert space("{sequence: {of: [attention, {sequence: {of: feed_forward}}]}}").size().points == 2
+    with pytest.raises(SpaceError, match="body.residual.of.sequence.of.attention: No combination .* dim must be a multiple of heads"):
+        space("{sequence: {of: {attention: {heads: 7}}}}")
+
+
 def test_a_hole_that_is_tied_stands_for_its_values_in_both_places() -> None:
     tied = "[{{attention: {{heads: !choice {{name: h, options: [2, {}]}}}}}}, {{attention: {{heads: !same h}}}}]"
     assert space(tied.format(4)).size().points == 4
