@@ -45,7 +45,7 @@ class Server:
 
     def _start(self) -> None:
         """Start it. pgserver waits for 10 s, which is too short on a machine that does other work."""
-        for left in range(20, -1, -1):
+        for left in range(60, -1, -1):
             try:
                 self._server.ensure_postgres_running()
                 return
