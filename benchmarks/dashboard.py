@@ -47,6 +47,7 @@ from benchmarks.support.report import report
 
 STUDY = "large"
 PATIENCE = 600.0  # seconds for one answer
+FEWEST = 1000  # trials of a study for --reader
 QUIET = 10.0  # seconds for which the cost of open pages is measured
 # What a reader may ask of a study next; {} is another number each time, so no answer is kept from before.
 REQUESTS = {
@@ -347,6 +348,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     notes = []
+    if arguments.reader and arguments.trials < FEWEST:
+        parser.error(f"--reader turns pages of the table: it needs --trials {FEWEST} or more, not {arguments.trials}")
     if arguments.search:
         searching(arguments)
         return
