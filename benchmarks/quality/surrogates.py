@@ -1,8 +1,8 @@
 """Which regression predicts best from few results: the process of `model`, trees, boosting, a linear model.
 
-    python -m benchmarks.quality.surrogates [--tables own,hwgpt] [--counts 25,50,100,200] [--seeds 10] [--json]
+    python -m benchmarks.quality.surrogates [--tables own,hwgpt] [--counts 25,50,100] [--seeds 10] [--json]
 
-Each is fitted to the last objective of random points of a table, and predicts it for `HELD` others. Trees and the
+Each is fitted to the last objective of random points of a table, and predicts it for 300 others. Trees and the
 linear model see the same features as the process, in which layers share what is learned (`features`); `holes` are
 trees on the plain holes, one column for each option. LightGBM takes part if it is installed (pip install lightgbm).
 A figure is the rank correlation of prediction and value, with the 95 % interval of the seeds.
@@ -28,7 +28,7 @@ from nas.strategies._surrogate.features import Features, Rows
 from nas.strategies._surrogate.process import Kernel, Posterior, fitted
 from nas.strategies._surrogate.warp import standard
 
-HELD = 300  # points at which each is tested
+HELD, FEWEST = 300, 100  # points at which each is tested, if the table has them; with fewer there is no figure
 TREES = 300
 NAMES = ("own", "hwgpt", "macro-flops", "lts-random-wt103", "invented-cell", "invented-order", "invented-pairs")
 
@@ -98,6 +98,8 @@ def holes(codes: Codes, rows: np.ndarray) -> np.ndarray:
 def one_seed(table: Table, count: int, seed: int) -> Iterator[tuple[str, float]]:
     """(name, rank correlation) of each regression, fitted to `count` points."""
     points = drawn(table, count + HELD, seed)
+    if len(points) < count + FEWEST:
+        return
     codes = Codes(table.space)
     generator = np.random.default_rng(seed)
     rows = np.array([codes.filled(codes.row(point.choices), generator) for point in points])
@@ -126,14 +128,15 @@ def lines(names: list[str], counts: list[int], seeds: int) -> Iterator[dict[str,
             for seed in range(seeds):
                 for each, value in one_seed(table, count, seed):
                     found.setdefault(each, {}).setdefault(count, []).append(value)
-        for each, by in found.items():
-            yield {"table": name, "regression": each} | {f"{count} points": interval(by[count]) for count in counts}
+        for regression, by in found.items():
+            figures = {f"{each} points": interval(by[each]) if each in by else "" for each in counts}
+            yield {"table": name, "regression": regression} | figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", default=",".join(NAMES), help=f"default {','.join(NAMES)}")
-    parser.add_argument("--counts", default="25,50,100,200", help="points that are told; default 25,50,100,200")
+    parser.add_argument("--counts", default="25,50,100", help="points that are told; default 25,50,100")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
