@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.errors import UsageError
+from nas.files import is_file
 from searchspace import zoo
 from searchspace.errors import SpaceError, nearest
 from searchspace.model.architecture import Architecture
@@ -43,7 +44,7 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
 
     Raises UsageError if there is none, SpaceError if a file is not an architecture.
     """
-    if Path(reference).is_file():
+    if is_file(Path(reference)):
         return _of_file(reference, given)
     name, colon, size = reference.partition(":")
     if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else `name` is a study

@@ -1,4 +1,4 @@
-"""Writes files that users name: each whole or not at all, and never over anything but a regular file."""
+"""Files that users name: found, and written whole or not at all, never over anything but a regular file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nas.errors import NasError, UsageError
+
+
+def is_file(path: Path) -> bool:
+    """Whether this is a file; False too for a path that cannot be one, because it is too long."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def write_whole(path: Path, content: bytes) -> None:

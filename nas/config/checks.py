@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nas import architectures, metrics, tasks
 from nas.config.schema import GivenBaseline, Named, SearchConfig
+from nas.files import is_file
 from nas.finals.expected import STRONG, lengths
 from nas.finals.plan import plan
 from nas.objectives.contract import Direction, MetricObjective, Objective
@@ -100,7 +101,7 @@ def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
     A file may leave out the fields that `task` decides; a model of the zoo gets them. Raises UsageError if there is no
     such architecture, SpaceError for a file that holds none, ValueError if it does not fit the task.
     """
-    file = next((path for path in (folder / name, Path(name)) if path.is_file()), None)
+    file = next((path for path in (folder / name, Path(name)) if is_file(path)), None)
     found = Architecture.load(file, given=decided(task)) if file else architectures.find(name)
     if file is None and name.partition(":")[0] in zoo.names() and found.root.name == task.requires().get("kind"):
         found = fitted(found, task)

@@ -9,6 +9,7 @@ from nas import location
 from nas.config import searchfile
 from nas.config.schema import SearchConfig
 from nas.errors import StoreError, UsageError
+from nas.files import is_file
 from nas.store import open_reader
 
 SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
@@ -43,7 +44,7 @@ def find_search(reference: str | Path, storage: str | None = None, changes: Sequ
 
 
 def _is_database(path: Path) -> bool:
-    if not path.is_file():
+    if not is_file(path):
         return False
     with path.open("rb") as file:
         return file.read(len(SQLITE)) == SQLITE

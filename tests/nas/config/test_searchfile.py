@@ -317,6 +317,10 @@ def test_fields_that_the_task_decides_may_be_left_out():
     assert "needs features: 4, but the space has features: None" in refusal(images)
 
 
+def test_a_name_that_is_too_long_for_a_file_is_refused():
+    assert "baselines[0]" in refusal(GOOD + f"baselines: [transformer_decoder:{'9' * 5000}]\n")
+
+
 def test_baselines_get_the_fields_that_the_task_decides(tmp_path):
     text = GOOD.replace("language_model", "reversal").replace("[bits_per_byte, flops]", "[error]")
     text = text.replace("decoder", "encoder_decoder").replace(
