@@ -190,10 +190,13 @@ def _shortened(message: str, longest: int = LONGEST) -> str:
 
 
 FORMS = {"dictionary": "a mapping", "tuple": "a list", "list": "a list"}  # the words of YAML
+TOO_LARGE = "Unable to parse input string as an integer, exceeded maximum size"  # also of numbers
 
 
 def plain_message(message: str) -> str:
     """A message of pydantic in plain English: 'Input should be greater than 1' -> 'must be greater than 1'."""
+    if message == TOO_LARGE:
+        return "must be a smaller whole number"
     message = re.sub(r"a valid (dictionary|tuple|list)( or instance of \w+)?", lambda found: FORMS[found[1]], message)
     return re.sub(
         r"^(Value error, |(Input|String|List|Tuple|Dictionary|Set) should (?=be|have|match))",
