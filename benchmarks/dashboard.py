@@ -150,7 +150,7 @@ def ours(storage: str, port: int, browsers: int) -> dict:
         share = watched(process, port, f"{place}.events", browsers)
     row = {"server": "nas dashboard", "ready s": ready, "first page s": first, "again s": again, "MB": size / 1e6}
     row |= {"complete s": complete}
-    return row | {"other page s": other, "zoom s": zoom, "MiB": round(memory), "idle CPU %": 100 * share}
+    return row | {"other page s": other, "zoom s": zoom, "MiB": round(memory), "idle CPU %": 100 * max(0.0, share)}
 
 
 def requests(storage: str, port: int) -> Iterator[dict]:
