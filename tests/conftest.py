@@ -28,6 +28,10 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Ray's workers are as urgent as the tests. Else they wait for all other tests, and a worker of pytest waits for them.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
+# Of the processes that are started from here, the workers of pytest-xdist among them: glibc keeps the memory of tensors
+# for the next ones. Otherwise it returns it to the kernel, and each page that is used again costs a fault.
+for variable in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
+    os.environ.setdefault(variable, str(256 * 2**20))
 # What somebody tuned on this machine must not decide which code is tested: no table is at that place.
 os.environ["NAS_KERNEL_TABLES"] = str(Path(__file__).parent / "no-tables")
 os.environ.pop("NAS_KERNEL_LOCK", None)
