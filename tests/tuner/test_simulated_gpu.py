@@ -1,5 +1,7 @@
 """A session on simulated GPUs: memory that runs out, contexts that die, and two different GPUs in one machine."""
 
+import resource
+
 import pytest
 import torch
 from simulated_gpu import Gpu, OnGpu, two
@@ -126,3 +128,9 @@ def test_two_gpus_of_a_machine_are_told_apart(monkeypatch):
     assert current[-1] == 1, "what a problem calls cuda is the GPU that is tuned"
     assert shared_memory() == large.cache // 256
     assert elsewhere("cuda:1").number == 1 and elsewhere("cuda:1").target.arch == 90
+
+
+def test_a_worker_limits_the_memory_of_a_process_of_its_own_alone():
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    Worker(Settings("cpu", memory=2**34))
+    assert resource.getrlimit(resource.RLIMIT_AS) == before

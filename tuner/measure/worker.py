@@ -88,6 +88,8 @@ def serve(connection: Connection, settings: Settings, log: str) -> None:
     _isolate(log)
     try:
         worker = Worker(settings, connection.send)
+        if settings.memory is not None and settings.device == "cpu":
+            _limit_memory(settings.memory)
         gc.freeze()  # the collection before each measurement then skips the libraries, which stay in memory
         connection.send(Step("ready"))
         while True:
@@ -116,8 +118,6 @@ class Worker:
             torch.set_num_threads(settings.threads)
         for path in settings.load:
             load(path)
-        if settings.memory is not None and settings.device == "cpu":
-            _limit_memory(settings.memory)
         self.clock = clock_of(settings.device)
         correctness.warm_up()
         # A pool of compilers would outlive a killed child, and takes longer to start than a kernel to compile.
