@@ -44,13 +44,13 @@ def rest(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "begun",
+    "piece",
     [b"", b"GET / HT", GET[:-2] % (b"", b""), GET % (b"", b"Content-Length: 9\r\n") + b"abc"],
     ids=["nothing", "part of a line", "part of the headers", "part of a body"],
 )
-def test_a_request_that_never_ends_is_given_up(port, begun):
+def test_a_request_that_never_ends_is_given_up(port, piece):
     with socket.create_connection(("127.0.0.1", port), timeout=LONG) as client:
-        client.sendall(begun)
+        client.sendall(piece)
         rest(client)  # times out if the server waits
 
 
