@@ -15,6 +15,7 @@ from nas.errors import NasError, StoreError, UsageError
 from nas.files import check_writable
 from nas.store.database.engine import file_of, parse
 from nas.store.database.secrets import redacted, shown
+from nas.store.migrate import VERSION_TABLE
 
 
 def backup(where: str | Path, target: Path) -> int:
@@ -52,11 +53,14 @@ def _copy(file: Path, part: Path) -> None:
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(part)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is one file
+            names = [name for (name,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     except sqlite3.Error as error:
         raise StoreError(
             f"The study database {file} could not be copied ({error}). `nas doctor --storage {file}` says what is "
             "damaged; `sqlite3 FILE .recover | sqlite3 NEW` saves what can be read."
         ) from None
+    if VERSION_TABLE not in names:
+        raise StoreError(f"{file} holds no studies, so there is nothing to copy: name another one.")
 
 
 def _dump(url: URL, part: Path) -> None:

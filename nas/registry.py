@@ -234,12 +234,15 @@ def _converted(hint: Any, value: Any, option: str) -> Any:
     except ImportError:  # a machine without pydantic, for measurements only: the thing's own checks remain
         return value
     try:
-        return _adapter(hint).validate_python(value)
+        found = _adapter(hint).validate_python(value)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         place = ".".join([option, *(str(part) for part in first["loc"])])
         near = nearest(value, get_args(hint)) if get_origin(hint) is Literal and isinstance(value, str) else ""
         raise ValueError(f", option {place!r}: {plain_message(first['msg'])}, but got {value!r}.{near}") from error
+    if isinstance(value, bool) and type(found) in (int, float):  # pydantic reads true as 1
+        raise ValueError(f", option {option!r}: must be a number, but got {value!r}.")
+    return found
 
 
 def _adapter(hint: Any) -> pydantic.TypeAdapter[Any]:

@@ -19,12 +19,13 @@ from nas.errors import DamageError, NasError
 from searchspace.errors import SpaceError
 from searchspace.language.collecting import collected_later
 
+INTERRUPTED = 130
 EXIT_CODES = {
     0: "done",
     1: "the command failed, or found nothing",
     2: "bad input: a file, a name or an option",
     3: "the study database",
-    130: "interrupted",
+    INTERRUPTED: "interrupted",
 }
 
 # Packages with commands. Those of other packages are found by their name, so that `nas` does not import them.
@@ -110,13 +111,15 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     except (NasError, SpaceError) as error:
         _fail(str(error), getattr(error, "exit_code", 2))
     except SystemExit as ended:
+        if ended.code == INTERRUPTED:  # Ctrl-C, which typer ends without a word
+            _fail("Interrupted.", INTERRUPTED)
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
         _forget_stdout()
     except BrokenPipeError:
         _forget_stdout()
     except KeyboardInterrupt:
-        _fail("Interrupted.", 130)
+        _fail("Interrupted.", INTERRUPTED)
     except Exception as error:
         if type(error).__name__ == "LockedMiss":  # by its name, so that an error does not import `kernels`
             _fail(str(error), 1)

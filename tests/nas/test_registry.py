@@ -145,6 +145,8 @@ def test_an_option_without_its_name_is_the_first(registry):
         ("full", {}, r"thing 'full' needs the option 'size'"),
         ("full", {"size": 0}, r"thing 'full', option 'size': must be greater than or equal to 1, but got 0"),
         ("full", {"size": 1e30}, r"option 'size': must be a smaller whole number, but got 1e\+30"),
+        ("full", {"size": True}, r"option 'size': must be a number, but got True"),
+        ("inherits", {"seed": 1, "rate": True}, r"option 'rate': must be a number, but got True"),
         ("full", {"size": 1, "steps": [1, "x"]}, r"option 'steps\.1': must be a valid integer.* but got"),
         ("full", {"size": 1, "kind": "tow"}, r"option 'kind': must be 'one' or 'two', but got 'tow'\. Did you"),
         ("full", {"size": 1, "model": {"depth": "x"}}, r"option 'model\..*depth': must be a valid integer"),

@@ -40,12 +40,10 @@ def rescore(
     store, found = location.open_to_continue(study, storage)
     with store:
         wanted = rescoring.written(found, objective)
-        rows = [
-            {
-                "trial": each.trial,
-                wanted.name: each.value,
-                "note": "known before" if each.old else reason(each.reason) if each.reason else "",
-            }
-            for each in rescoring.rescore(store, found, wanted, note)
-        ]
+        rows = []
+        for each in rescoring.rescore(store, found, wanted, note):
+            why = "known before" if each.old else reason(each.reason) if each.reason else ""
+            if not each.old:
+                note(f"trial {each.trial}: {why or format(each.value, '.4g')}")
+            rows.append({"trial": each.trial, wanted.name: each.value, "note": why})
     print_rows(rows, as_json, empty="No trial of this study was trained.")

@@ -88,7 +88,10 @@ def test_an_interrupted_command_ends_with_130(nas, monkeypatch):
 
     monkeypatch.setattr(zoo, "names", interrupted)
 
-    assert nas("zoo", "list").code == 130
+    ended = nas("zoo", "list")
+
+    assert ended.code == 130
+    assert "Interrupted." in ended.err
 
 
 def test_a_reader_that_goes_away_is_no_error(finished, root):

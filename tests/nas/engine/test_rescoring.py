@@ -131,7 +131,9 @@ def test_the_command_measures_a_finished_study_in_another_phase(describe, search
     spec = "{latency: {phase: decode, length: 4, threads: 1, method: measured, name: laptop_ms}}"
     with contextlib.suppress(SystemExit):
         run(["rescore", "tried", "--objective", spec, "--storage", place, "--json"])
-    rows = json.loads(capsys.readouterr().out)
+    shown = capsys.readouterr()
+    rows = json.loads(shown.out)
+    assert "trial 0: " in shown.err  # said as soon as it is found
     with open_store(place) as store:
         trial = store.trial(store.study("tried").id, 0)
     assert trial.values["laptop_ms"] == rows[0]["laptop_ms"] == trial.evidence["laptop_ms"]["milliseconds"] > 0
