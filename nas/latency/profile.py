@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +39,23 @@ def profile(
     budget_seconds: float | None = 30.0,
     quiet: float | None = None,
     new_tokens: int = runs.NEW_TOKENS,
+    depth: int | None = None,
     extras: bool = False,
 ) -> list[PhaseLatency]:
     """Measure `architecture` on `device` ("cpu", "cuda", "cuda:1") in float32, with `batch` sequences of `length`.
 
     phases: some of "prefill", "decode", "train", "first_token" and "generate"; by default those of the first three that
     the model has (an encoder has no decode phase, and neither has a model with a block that cannot stream). new_tokens:
-    of "generate". extras: measure energy, and memory on a CPU, too. threads: of torch on a CPU; by default its own.
+    of "generate". depth: the steps of halting blocks, at most those that each has; by default those of untrained
+    blocks. extras: measure energy, and memory on a CPU, too. threads: of torch on a CPU; by default its own.
     budget_seconds: for all phases together; each is timed at least once. quiet: see `measured.latency`. Raises
     ValueError for a phase that the model does not have, and for a device that this machine does not have.
     """
     resolve(device)
     model = as_architecture(architecture).configured
     threads = torch.get_num_threads() if threads is None else threads
-    settings = [
-        Setting(phase=phase, device=device, batch=batch, length=length, threads=threads, new_tokens=new_tokens)
-        for phase in runs.chosen(phases, model)
-    ]
+    at = partial(Setting, device=device, batch=batch, length=length, depth=depth)
+    settings = [at(phase=phase, threads=threads, new_tokens=new_tokens) for phase in runs.chosen(phases, model)]
     began, found = time.monotonic(), []
     for number, setting in enumerate(settings):
         spent = time.monotonic() - began
@@ -79,12 +80,13 @@ class Recorded:
     evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     device: str = ""
     threads: int = 1
+    depth: int | None = None
 
     def of(self, found: PhaseLatency, length: int, batch: int) -> dict[str, Any] | None:
         """The record in the same setting, and whether its interval holds the new measurement; None without a record."""
-        here = {"phase": found.phase, "length": length, "batch": batch, "threads": self.threads}
+        here = {"phase": found.phase, "length": length, "batch": batch, "threads": self.threads, "depth": self.depth}
         for name, each in self.evidence.items():
-            if each["device"]["key"] == self.device and here.items() <= each.items():
+            if each["device"]["key"] == self.device and here.items() <= {"depth": None, **each}.items():
                 recorded = {key: each[key] for key in ("milliseconds", "low", "high", "kind")}
                 inside = each["low"] <= found.milliseconds <= each["high"]
                 says = (
@@ -96,8 +98,10 @@ class Recorded:
         return None
 
 
-def recorded(reference: str, storage: str | None, device: str, threads: int | None) -> Recorded:
-    """The records of the trial that `reference` names; empty if it names none."""
+def recorded(
+    reference: str, storage: str | None, device: str, threads: int | None, depth: int | None = None
+) -> Recorded:
+    """The records of the trial that `reference` names, at a depth of its halting blocks; empty if it names none."""
     trial = location.trial_reference(reference)
     if trial is None:
         return Recorded()
@@ -105,7 +109,7 @@ def recorded(reference: str, storage: str | None, device: str, threads: int | No
     store, study = location.open_existing(trial[0], storage)
     with store:
         table, evidence = Table(store, device, threads), store.trial(study.id, trial[1]).evidence
-        return Recorded(table.remembered, evidence or {}, table.device.key, threads)
+        return Recorded(table.remembered, evidence or {}, table.device.key, threads, depth)
 
 
 def calls(architecture: Architecture, device: torch.device, batch: int, length: int) -> Iterator[Callable[[], object]]:

@@ -31,6 +31,10 @@ def profile(
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads. Default: the setting of torch.", show_default=False)
     ] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option(min=1, help="Steps of halting blocks. Default: those of untrained blocks.", show_default=False),
+    ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
@@ -52,7 +56,7 @@ def profile(
 
     found = architectures.find(architecture, storage)
     try:
-        before = profiling.recorded(architecture, storage, device, threads)
+        before = profiling.recorded(architecture, storage, device, threads, depth)
         measured = profiling.profile(
             found,
             device=device,
@@ -62,6 +66,7 @@ def profile(
             threads=threads,
             quiet=before.quiet,
             new_tokens=new_tokens,
+            depth=depth,
             extras=True,
         )
     except SpaceError:
@@ -81,7 +86,7 @@ def profile(
         if all(each.joules is None for each in measured):
             note(f"Energy: {NOT_REPORTED}.")
         if halting := halting_note(found, cost_shape(architecture, storage)):
-            note(f"{halting} The times are those of {UNTRAINED}.")
+            note(f"{halting} The times are those of {UNTRAINED if depth is None else f'{depth} steps'}.")
         for recorded in filter(None, (row["recorded"] for row in rows)):
             note(recorded["says"])
         left_out = ("served", "recorded")

@@ -10,6 +10,7 @@ from nas.latency.profile import declared, profile
 from searchspace.contract import Streams
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
+from searchspace.primitives.feedforward.feed_forward import FeedForward
 
 DECODER = """
 kind: decoder
@@ -51,6 +52,8 @@ decoder:
   - residual: {of: {attention: {heads: 2}}}
   - residual: {of: {attention: {heads: 2, over: memory}}}
 """
+
+HALTING = DECODER[: DECODER.index("body")] + "body: [{halting: {times: 6, of: [{feed_forward: {expand: 2}}]}}]"
 
 ALL = {"decoder": DECODER, "encoder": ENCODER, "backbone": BACKBONE, "encoder-decoder": ENCODER_DECODER}
 SMALL = {"length": 8, "batch": 2, "warmup": 0, "repeats": 3}
@@ -161,6 +164,16 @@ def test_generating_reads_the_prompt_and_each_new_token_but_the_last(decoder):
         assert read == expected
 
 
+def test_halting_blocks_take_the_steps_that_are_asked_for(monkeypatch):
+    calls = Counter()
+    forward = FeedForward.forward
+    monkeypatch.setattr(FeedForward, "forward", lambda *given: (calls.update([depth]), forward(*given))[1])
+    for depth in (1, 2, 5, 9):
+        profile(Architecture.parse(HALTING), phases=["prefill"], depth=depth, **SMALL)
+
+    assert {depth: calls[depth] / calls[1] for depth in calls} == {1: 1, 2: 2, 5: 5, 9: 6}
+
+
 def test_says_tokens_per_second_memory_and_energy(decoder):
     phases = ["decode", "train", "generate"]
     found = {each.phase: each for each in profile(decoder, phases=phases, new_tokens=4, extras=True, **SMALL)}
@@ -202,9 +215,10 @@ def test_reads_an_architecture_file(tmp_path):
         ({"length": 0}, "length must be at least 1, but got 0"),
         ({"batch": -1}, "batch must be at least 1, but got -1"),
         ({"threads": 0}, "threads must be at least 1, but got 0"),
+        ({"depth": 0}, "depth must be at least 1, but got 0"),
         ({"device": "cuda:99"}, "'cuda:99' is not available"),
     ],
-    ids=["unknown-phase", "no-phase", "length", "batch", "threads", "device"],
+    ids=["unknown-phase", "no-phase", "length", "batch", "threads", "depth", "device"],
 )
 def test_rejects_what_it_cannot_measure(decoder, arguments, message):
     with pytest.raises(ValueError, match=message):
