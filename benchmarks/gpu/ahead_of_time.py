@@ -1,9 +1,10 @@
 """Compiles every Triton kernel for GPUs that need not be there: `python -m benchmarks.gpu.ahead_of_time`.
 
 Each Triton implementation is called forward and backward, with its default configuration on a bfloat16 problem of its
-operation, but its launches only compile. So the types and constants are those of a real call. The table lists, for
-each kernel and target, the registers of a thread, the bytes that a thread keeps outside of its registers ("spilled"),
-and the shared memory of a program. A message instead of figures says why a compiler rejected a kernel.
+operation, but its launches only compile. So the types and constants are those of a real call. Kernels that only other
+problems or configurations launch come from these. The table lists, for each kernel and target, the registers of a
+thread, the bytes that a thread keeps outside of its registers ("spilled"), and the shared memory of a program. A
+message instead of figures says why a compiler rejected a kernel. A kernel that nothing launched is named below.
 
     python -m benchmarks.gpu.ahead_of_time [--targets sm_90,gfx942] [--only softmax,rotary] [--json]
 """
@@ -11,12 +12,13 @@ and the shared memory of a program. A message instead of figures says why a comp
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +32,14 @@ from tuner.measure.precompile import Elsewhere
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "sm_100": ("cuda", 100, 32)}
 TARGETS |= {"gfx942": ("hip", "gfx942", 64)}
 LONGEST_MESSAGE = 60
+STEPS = {"step": 1024}
+FURTHER: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {  # flags and parameters that launch more kernels
+    "attention": ({"bias": "learned"}, {}),
+    "block_sparse_attention": ({"bias": "learned"}, {}),
+    "layer_norm": ({}, STEPS),
+    "rms_norm": ({}, STEPS),
+    "softmax": ({}, STEPS),
+}
 SHARED = {"linear_cross_entropy"}  # launches the kernels of `cross_entropy` only; its products would run on the CPU
 Use = dict[str, Any]
 
@@ -51,7 +61,11 @@ def main() -> None:
         skip("Triton is not installed")
     only = options.only.split(",") if options.only else None
     found = [row for target in targets for row in rows(target, only)]
-    report(f"Compiled without a device, Triton {triton.__version__}", together(found), as_json=options.json)
+    missing = set() if only else launched() - {row["kernel"] for row in found}
+    notes = [f"not compiled: {', '.join(sorted(missing))}"] if missing else []
+    report(
+        f"Compiled without a device, Triton {triton.__version__}", together(found), as_json=options.json, notes=notes
+    )
     if any("failure" in row for row in found):
         raise SystemExit(1)
 
@@ -62,17 +76,17 @@ def rows(target: str, only: list[str] | None = None) -> Iterator[Use]:
         for operation in registry.operations().values():
             if operation.name in SHARED or (only is not None and operation.name not in only):
                 continue
-            problem = _problem(operation)
-            for implementation in operation.implementations.values():
-                if implementation.is_triton and problem is not None:
-                    compiled.clear()
-                    failure = _call(operation, problem, Choice.of(implementation.name, implementation.default))
-                    for name, use in compiled.items():
-                        print(f"{target} {operation.name} {name}", file=sys.stderr)
-                        yield {"operation": operation.name, "kernel": name, "target": target, **use}
-                    if failure:
-                        about = {"operation": operation.name, "kernel": implementation.name, "target": target}
-                        yield about | {"failure": failure[:LONGEST_MESSAGE]}
+            known: set[str] = set()
+            for problem, choice in _calls(operation):
+                compiled.clear()
+                failure = _call(operation, problem, choice)
+                for name in sorted(compiled.keys() - known, key=list(compiled).index):
+                    print(f"{target} {operation.name} {name}", file=sys.stderr)
+                    yield {"operation": operation.name, "kernel": name, "target": target, **compiled[name]}
+                known |= compiled.keys()
+                if failure:
+                    about = {"operation": operation.name, "kernel": choice.implementation, "target": target}
+                    yield about | {"failure": failure[:LONGEST_MESSAGE]}
 
 
 def together(found: list[Use]) -> list[Use]:
@@ -84,6 +98,38 @@ def together(found: list[Use]) -> list[Use]:
         figures = f"{each.get('registers')} / {each.get('spilled')} / {each.get('shared', 0) / 1024:.1f}"
         row[each["target"]] = each.get("failure") or figures
     return list(table.values())
+
+
+def launched() -> set[str]:
+    """The kernels that the Triton modules launch, by their names in the table: those called as `NAME[grid](...)`."""
+    root, found = Path(__file__).parents[2], set()
+    for file in (root / "kernels").rglob("*_triton.py"):
+        tree = ast.parse(file.read_text())
+        here = ".".join(file.relative_to(root).with_suffix("").parts)
+        home = {
+            alias.name: each.module for each in tree.body if isinstance(each, ast.ImportFrom) for alias in each.names
+        }
+        for each in ast.walk(tree):
+            match each:
+                case ast.Call(func=ast.Subscript(value=ast.Name(id=name))):
+                    found.add(_named(home.get(name) or here, name))
+    return found
+
+
+def _named(module: str, function: str) -> str:
+    return f"{module.removeprefix('kernels.').removesuffix('_triton')}.{function}"
+
+
+def _calls(operation: Operation) -> Iterator[tuple[Problem, Choice]]:
+    """The default configuration of each Triton implementation, and one that launches more kernels."""
+    problem = _problem(operation)
+    for implementation in operation.implementations.values():
+        if implementation.is_triton and problem is not None:
+            yield problem, Choice.of(implementation.name, implementation.default)
+            if operation.name in FURTHER:
+                flags, parameters = FURTHER[operation.name]
+                other = replace(problem, flags=tuple({**dict(problem.flags), **flags}.items()))
+                yield other, Choice.of(implementation.name, {**implementation.default, **parameters})
 
 
 def _problem(operation: Operation) -> Problem | None:
@@ -115,7 +161,7 @@ def compiling_for(target: str) -> Iterator[dict[str, Use]]:
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         made = original(self, *args, grid=grid, warmup=True, **kwargs)
-        found[f"{self.__module__.rpartition('.')[2].removesuffix('_triton')}.{self.__name__}"] = _use(made)
+        found[_named(self.__module__, self.__name__)] = _use(made)
         return made
 
     driver.set_active(Elsewhere(GPUTarget(*TARGETS[target]), list(TARGETS).index(target)))

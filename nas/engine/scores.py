@@ -44,6 +44,9 @@ class Scores:
         """
         if outcome.failure is not None:
             return {}, outcome.failure
+        told = outcome.evidence
+        if other := [why for each in self.probes if each.name in told and (why := each.unlike(told[each.name]))]:
+            return {}, Failure(FailureKind.NO_VALUE, other[0])
         values = self._values(unit, architecture, outcome.metrics)
         bad = [name for name, value in values.items() if not math.isfinite(value)]
         if bad:

@@ -93,6 +93,10 @@ class Objective(ABC):
         """
         return {}
 
+    def unlike(self, evidence: Mapping[str, Any]) -> str:
+        """Why a value that a worker found so cannot stand next to the others of the study; empty if it can."""
+        return ""
+
     def minimised(self, value: float) -> float:
         """`value` with the sign that makes smaller better, for strategies and schedulers. It is its own inverse."""
         return value if self.direction is Direction.MINIMISE else -value

@@ -99,6 +99,7 @@ class Latency(Objective):
         asked = ["new_tokens"] * (phase == "generate") + ["threads"] * (threads is not None)
         self._compared = ("phase", "length", "batch", "depth", *asked)
         self._search = Search()
+        self._device: Mapping[str, Any] | None = None  # of the first value, if workers measure
         self._found: dict[str, PhaseLatency] = {}
         self._reasons: dict[str, str] = {}  # why an architecture was measured, although others are predicted
         self._predictor: Predictor | None = None
@@ -110,6 +111,7 @@ class Latency(Objective):
         self._found.clear()
         self._reasons.clear()
         if self.stage != "cost":  # the device is that of a worker, or of another machine
+            self._device = next((then["device"] for then in search.evidence(self.name)), None)
             return
         here = self.predictor.table.device
         self._check_device()
@@ -171,6 +173,18 @@ class Latency(Objective):
             raise ValueError(str(error)) from error
         more = {"low_ms": found.low, "high_ms": found.high, "load": found.load or 1.0}
         return {self.name: self._value(found), **{f"{self.name}/{name}": value for name, value in more.items()}}
+
+    def unlike(self, evidence: Mapping[str, Any]) -> str:
+        """The values of a study are of one device: that of the first."""
+        here = evidence["device"]
+        first = self._device = self._device or here
+        if here["key"] == first["key"]:
+            return ""
+        return (
+            f"objective {self.name}: a worker measured it on {here['name']} ({here['key']}), but the study's values "
+            f"are of {first['name']} ({first['key']}): offer the resource on one kind of device only, and measure on "
+            "others with `on: {machine: NAME}`."
+        )
 
     def _value(self, found: PhaseLatency) -> float:
         return found.milliseconds

@@ -1,6 +1,8 @@
 """The table of kernels that are compiled without a device. The compilation itself needs a process without Triton's
 interpreter; `tests/kernels/test_ahead_of_time.py` has one."""
 
+import importlib
+
 import pytest
 
 from benchmarks.gpu import ahead_of_time
@@ -26,6 +28,25 @@ def test_every_operation_with_a_triton_kernel_has_a_problem_to_compile():
     for operation in some:
         problem = ahead_of_time._problem(operation)
         assert problem is not None and (problem.device, problem.dtype) == ("cpu", "bfloat16"), operation.name
+
+
+def test_kernels_that_few_problems_launch_have_a_call_of_their_own():
+    calls = {name: list(ahead_of_time._calls(registry.operation(name))) for name in ("softmax", "attention", "rotary")}
+    assert [dict(choice.configuration)["step"] for _, choice in calls["softmax"]] == [0, 1024]
+    assert [dict(problem.flags)["bias"] for problem, _ in calls["attention"]] == ["none", "learned"]
+    assert len(calls["rotary"]) == 1
+    for name, (flags, parameters) in ahead_of_time.FURTHER.items():
+        (problem, choice), *_ = ahead_of_time._calls(registry.operation(name))
+        assert flags.keys() <= dict(problem.flags).keys()
+        assert parameters.keys() <= dict(choice.configuration).keys()
+
+
+def test_knows_every_kernel_that_is_launched():
+    names = ahead_of_time.launched()
+    assert {"rowwise.softmax._forward_in_steps", "attention.kernels._backward_bias", "rowwise.rotary._rotate"} <= names
+    for name in names:
+        module, _, function = name.rpartition(".")
+        assert callable(getattr(importlib.import_module(f"kernels.{module}_triton"), function).fn), name
 
 
 def test_an_unknown_target_is_refused(monkeypatch, capsys):

@@ -237,6 +237,24 @@ def test_a_worker_measures_a_latency_before_the_training(probed):
         assert damage(store.database) == []
 
 
+@pytest.mark.usefixtures("measured_once")
+def test_the_latencies_of_a_study_are_of_one_device_even_after_a_restart(probed):
+    devices = iter("ABBA")
+
+    def run(work, progress=None):
+        outcome = train(work, progress)
+        if work.kind == "probe":
+            name = next(devices)
+            outcome.evidence["board_ms"]["device"] = {"key": name.lower(), "name": f"Board {name}", "asked": "cpu"}
+        return outcome
+
+    for trials in (2, 4):
+        result = launch.search(probed(trials, objective=LATENCY % "prefill"), quiet=True, runner=InlineRunner(run))
+        _, found = units_of(result)
+    assert [trial.state is TrialState.COMPLETE for trial in found] == [True, False, False, True]
+    assert "a worker measured it on Board B (b), but the study's values are of Board A (a)" in found[2].error_text
+
+
 def test_a_worker_that_cannot_measure_fails_the_trial_and_the_search_goes_on(probed, monkeypatch):
     def fails(self, architecture):
         raise CannotRun("it does not run")
