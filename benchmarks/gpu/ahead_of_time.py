@@ -32,13 +32,13 @@ from tuner.measure.precompile import Elsewhere
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "sm_100": ("cuda", 100, 32)}
 TARGETS |= {"gfx942": ("hip", "gfx942", 64)}
 LONGEST_MESSAGE = 60
-STEPS = {"step": 1024}
-FURTHER: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {  # flags and parameters that launch more kernels
-    "attention": ({"bias": "learned"}, {}),
-    "block_sparse_attention": ({"bias": "learned"}, {}),
-    "layer_norm": ({}, STEPS),
-    "rms_norm": ({}, STEPS),
-    "softmax": ({}, STEPS),
+LEARNED, STEPS = ({"bias": "learned"}, {}), ({"columns": 8192}, {"step": 1024})
+FURTHER: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {  # (of the problem, parameters): more kernels
+    "attention": LEARNED,
+    "block_sparse_attention": LEARNED,
+    "layer_norm": STEPS,
+    "rms_norm": STEPS,
+    "softmax": STEPS,
 }
 SHARED = {"linear_cross_entropy"}  # launches the kernels of `cross_entropy` only; its products would run on the CPU
 Use = dict[str, Any]
@@ -127,8 +127,12 @@ def _calls(operation: Operation) -> Iterator[tuple[Problem, Choice]]:
         if implementation.is_triton and problem is not None:
             yield problem, Choice.of(implementation.name, implementation.default)
             if operation.name in FURTHER:
-                flags, parameters = FURTHER[operation.name]
-                other = replace(problem, flags=tuple({**dict(problem.flags), **flags}.items()))
+                changes, parameters = FURTHER[operation.name]
+                sizes, flags = (
+                    tuple((name, changes.get(name, value)) for name, value in pairs)
+                    for pairs in (problem.sizes, problem.flags)
+                )
+                other = replace(problem, sizes=sizes, flags=flags)
                 yield other, Choice.of(implementation.name, {**implementation.default, **parameters})
 
 

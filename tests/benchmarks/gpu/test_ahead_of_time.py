@@ -35,9 +35,9 @@ def test_kernels_that_few_problems_launch_have_a_call_of_their_own():
     assert [dict(choice.configuration)["step"] for _, choice in calls["softmax"]] == [0, 1024]
     assert [dict(problem.flags)["bias"] for problem, _ in calls["attention"]] == ["none", "learned"]
     assert len(calls["rotary"]) == 1
-    for name, (flags, parameters) in ahead_of_time.FURTHER.items():
+    for name, (changes, parameters) in ahead_of_time.FURTHER.items():
         (problem, choice), *_ = ahead_of_time._calls(registry.operation(name))
-        assert flags.keys() <= dict(problem.flags).keys()
+        assert changes.keys() <= dict(problem.flags + problem.sizes).keys()
         assert parameters.keys() <= dict(choice.configuration).keys()
 
 
