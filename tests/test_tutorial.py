@@ -1,5 +1,6 @@
 """Every command and every piece of Python of docs/tutorial.md runs, in their order."""
 
+import importlib
 import importlib.util
 import json
 import re
@@ -30,6 +31,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 @pytest.mark.timeout(900)  # the machine may be busy
 def test_the_tutorial_runs_from_texts_to_a_hugging_face_folder(root, tmp_path, forked, monkeypatch):
     monkeypatch.delenv("NAS_STORAGE", raising=False)
+    for name in (*NEEDED, "transformers.modeling_utils"):
+        importlib.import_module(name)  # once: both forks below need most of it
     environment = {"PYTHONPATH": str(root)}
     ours, theirs = [HEAD], ""
     for language, text in BLOCK.findall((root / "docs/tutorial.md").read_text(encoding="utf-8")):
