@@ -4,8 +4,11 @@ First all operations are tuned, with a new store and table, unless `--table` nam
 choice of every named shape is timed in turns with two rivals: `eager`, the usual PyTorch code (PyTorch's own function
 if there is one, else products of matrices), and the same under `torch.compile`. The figures are ratios of samples from
 the same round, with their interval. A shape counts as slower if the whole interval lies below 1 after subtracting the 5
-microseconds that a look-up may take; the printed ratios include them. Compilation is not timed. A shape that takes
-longer than `--compile-seconds` to compile has no figure, and a note says so.
+microseconds that a look-up may take; the printed ratios include them. One in forty equal pairs looks slower by chance,
+so a shape that does is compared again in three times as many rounds, and only that comparison counts. Notes say why the
+tuner made the choices that are slower. The process keeps the memory that it frees, as the tuner's processes do
+(`tuner.measure.heap`). Compilation is not timed. A shape that takes longer than `--compile-seconds` to
+compile has no figure, and a note says so.
 
     python -m benchmarks.tune_cpu [--effort quick] [--budget SECONDS] [--only softmax,rotary] [--threads N]
 """
@@ -32,11 +35,15 @@ from torch.utils import _pytree as pytree
 from benchmarks.support.report import report
 from kernels.dispatch import compiled, registry, tuned
 from kernels.dispatch.registry import Operation, Problem
+from tuner.measure import heap
 from tuner.measure.interval import Interval
 from tuner.measure.measure import LEAST_ROUNDS, ProcessorClock, Timing, compare, measure
+from tuner.search.decision import Decision
+from tuner.search.progress import Report
 
 EAGER = ("torch", "sdpa", "dense", "matmul")  # the implementations with PyTorch's own functions
 ROUNDS, SECONDS, SAMPLE = 31, 0.8, 0.2  # of a comparison; milliseconds of a sample
+AGAIN = 3  # times as many rounds, for a shape that looks slower
 EPSILON = 1e-6
 LOOKUP = 0.005  # milliseconds, the bar of benchmarks.lookup
 Call = Callable[..., Any]
@@ -118,13 +125,13 @@ def rivals(operation: Operation, problem: Problem, limit: float) -> tuple[dict[s
         return calls, f"{type(error).__name__}: {error}".splitlines()[0][:80]
 
 
-def compared(calls: dict[str, Callable[[], object]], seconds: float) -> dict[str, Timing]:
+def compared(calls: dict[str, Callable[[], object]], seconds: float, rounds: int = ROUNDS) -> dict[str, Timing]:
     """Timings in turns; short calls are repeated, all of them equally often."""
     clock = ProcessorClock()
     once = min(min(clock.time(call) for _ in range(3)) for call in calls.values())
     times = math.ceil(SAMPLE / max(once, 1e-4)) if once < SAMPLE else 1
     several = {name: _repeated(call, times) for name, call in calls.items()}
-    found = measure(several, repeats=ROUNDS, least=LEAST_ROUNDS, budget_seconds=seconds, warmup=2, clock=clock)
+    found = measure(several, repeats=rounds, least=LEAST_ROUNDS, budget_seconds=seconds, warmup=2, clock=clock)
     return {name: _each(each, times) for name, each in found.items()}
 
 
@@ -144,7 +151,7 @@ def _repeated(call: Callable[[], object], times: int) -> Callable[[], object]:
 def row(operation: Operation, label: str, problem: Problem, limit: float, seconds: float) -> dict[str, Any]:
     """One line of the report."""
     calls, lacks = rivals(operation, problem, limit)
-    found = compared(calls, seconds)
+    found = confirmed(calls, seconds)
     choice = tuned.explain(operation, problem)
     line: dict[str, Any] = {
         "operation": operation.name,
@@ -155,8 +162,19 @@ def row(operation: Operation, label: str, problem: Problem, limit: float, second
     line |= {"rival": eager(operation, problem)[0], "ms": found["tuned"].median}
     line["over_eager"] = compare(found["eager"], found["tuned"])
     line["over_compiled"] = compare(found["compiled"], found["tuned"]) if "compiled" in found else lacks
-    line["slower"] = any(slower(found[name], found["tuned"]) for name in found if name != "tuned")
+    line["slower"] = is_slower(found)
     return line
+
+
+def confirmed(calls: dict[str, Callable[[], object]], seconds: float) -> dict[str, Timing]:
+    """Timings in turns; those of a second, longer comparison if `tuned` looks slower than a rival."""
+    found = compared(calls, seconds)
+    return compared(calls, AGAIN * seconds, AGAIN * ROUNDS) if is_slower(found) else found
+
+
+def is_slower(found: dict[str, Timing]) -> bool:
+    """Whether `tuned` takes longer than any rival."""
+    return any(slower(found[name], found["tuned"]) for name in found if name != "tuned")
 
 
 def slower(rival: Timing, ours: Timing) -> bool:
@@ -227,7 +245,7 @@ def _within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def tuned_first(folder: Path, names: list[str], effort: str, budget: float | None, threads: int) -> str:
+def tuned_first(folder: Path, names: list[str], effort: str, budget: float | None, threads: int) -> Report:
     """Tune everything into a table in `folder` -> the report of the session."""
     from tuner import problems
     from tuner.search import tables
@@ -239,11 +257,29 @@ def tuned_first(folder: Path, names: list[str], effort: str, budget: float | Non
     store = Folder(folder / "kernels")
     found = tune(wanted, store=store, effort=effort, budget_seconds=budget, threads=threads)
     tables.update("cpu", found.decisions, threads, found.buckets)
+    return found
+
+
+def told(found: Report, effort: str) -> str:
+    """The report of a session in words."""
     regret = "unknown" if found.regret is None else f"{found.regret - 1:.2%}"
     return (
         f"tuned {effort}: {found.measured} measurements in {found.seconds:.0f} s, {len(found.undecided)} of "
-        f"{len(found.undecided) + len(found.decisions)} problems undecided, selection regret {regret}"
+        f"{len(found.undecided) + len(found.decisions)} problems undecided, {found.unbuilt} without torch.compile, "
+        f"selection regret {regret}"
     )
+
+
+def reasons(lines: list[dict[str, Any]], decisions: Iterable[Decision]) -> list[str]:
+    """Why the tuner made the choices that are slower, and which other candidates failed."""
+    made = {each.problem: each for each in decisions}
+    found = []
+    for line in lines:
+        decision = made.get(registry.operation(line["operation"]).problems("cpu")[line["shape"]])
+        if line["slower"] and decision is not None:
+            failed = "".join(f", {count} {kind}" for kind, count in decision.failures.items())
+            found.append(f"{line['operation']} {line['shape']}: {decision.why}{failed}")
+    return found
 
 
 def main() -> None:
@@ -259,14 +295,16 @@ def main() -> None:
     arguments = parser.parse_args()
     names = arguments.only.split(",") if arguments.only else list(registry.operations())
     torch.set_num_threads(arguments.threads)
+    heap.keep()  # else the first shapes would be timed in another state than the last ones, and than in the tuner
     warnings.simplefilter("ignore")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         if arguments.table is None:
-            notes = [tuned_first(Path(name), names, arguments.effort, arguments.budget, arguments.threads)]
+            found = tuned_first(Path(name), names, arguments.effort, arguments.budget, arguments.threads)
+            notes, decisions = [told(found, arguments.effort)], found.decisions
         else:
             os.environ[tuned.TABLES] = str(arguments.table)
-            notes = [f"tuned before: {arguments.table}"]
+            notes, decisions = [f"tuned before: {arguments.table}"], []
         tuned.use("cpu", None)
         lines = list(measured(names, arguments.compile_seconds, arguments.seconds))
     means = summary(lines)
@@ -274,6 +312,7 @@ def main() -> None:
         f"{each['what']}: {each['times']:.4g} (bar {each['bar'] or 'none' if each['bar'] != 0 else 0})"
         for each in means
     ]
+    notes += reasons(lines, decisions)
     notes.append(f"{arguments.threads} threads, {time.monotonic() - began:.0f} s")
     shown = [
         {**line, "over_eager": _said(line["over_eager"]), "over_compiled": _said(line["over_compiled"])}

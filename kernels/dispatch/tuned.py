@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from kernels.dispatch.device import fingerprint
 from kernels.dispatch.mode import is_plain
@@ -77,7 +78,7 @@ def untouched(operation: Operation, device: torch.device) -> bool:
     """Whether no problem of `operation` was tuned on the device. If so, a launcher whose default is the same for all
     problems need not describe the problem.
     """
-    if _asked is not None or is_plain() or torch.compiler.is_compiling():
+    if _asked is not None or is_plain() or is_compiling():
         return False
     found = _untouched.get((operation.name, device))
     if found is None:
@@ -98,13 +99,16 @@ def implementation(
     """
     if is_plain():
         return operation.in_plain_torch
-    if torch.compiler.is_compiling():
-        named = tuple(zip(operation.sizes, sizes)), tuple(zip(operation.flags, flags))
-        return _traced(operation, device, _dtype_name(dtype), *named, config)
+    # After a large operation the caches hold nothing of this function, and to ask for other traces takes 6 us.
+    if is_dynamo_compiling() or (config is not None and is_compiling()):
+        return _traced(operation, device, _dtype_name(dtype), *_named(operation, sizes, flags), config)
     if config is not None:
         return _configured(operation, operation.problem(device, _dtype_name(dtype), sizes, flags), config)
     key = (operation.name, device, dtype, sizes, flags)
-    ready = _ready.get(key)
+    try:
+        ready = _ready.get(key)
+    except TypeError:  # torch.export without Dynamo: a size is a symbol, which has no hash
+        return _traced(operation, device, _dtype_name(dtype), *_named(operation, sizes, flags), None)
     if ready is None or _asked is not None:
         if len(_ready) >= MOST:
             _ready.clear()
@@ -117,12 +121,16 @@ def launch(operation: Operation, problem: Problem, config: Choice | None, *args:
     """Call the implementation that runs `problem`, or the one that `config` names. Raises as `implementation` does."""
     if is_plain():
         return operation.in_plain_torch(*args, **kwargs)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         traced = _traced(operation, problem.device, problem.dtype, problem.sizes, problem.flags, config)
         return traced(*args, **kwargs)
     if config is not None:
         return _configured(operation, problem, config)(*args, **kwargs)
     return bound(operation, choose(operation, problem))(*args, **kwargs)
+
+
+def _named(operation: Operation, sizes: tuple[int, ...], flags: tuple) -> tuple[Pairs, Pairs]:
+    return tuple(zip(operation.sizes, sizes)), tuple(zip(operation.flags, flags))
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
@@ -135,7 +143,7 @@ def bound(operation: Operation, choice: Choice) -> Callable[..., Any]:
     settings = {**chosen.default, **dict(choice.configuration)}
     if THREADS in settings and THREADS not in chosen.parameters:
         return _on_threads(int(settings.pop(THREADS)), partial(chosen.call, **settings))
-    return partial(chosen.call, **settings)
+    return partial(chosen.call, **settings) if settings else chosen.call
 
 
 def _on_threads(threads: int, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,7 +151,7 @@ def _on_threads(threads: int, call: Callable[..., Any]) -> Callable[..., Any]:
 
     def limited(*args: Any, **kwargs: Any) -> Any:
         before = torch.get_num_threads()
-        if threads >= before or torch.compiler.is_compiling():
+        if threads >= before or is_compiling():
             return call(*args, **kwargs)
         torch.set_num_threads(threads)
         try:

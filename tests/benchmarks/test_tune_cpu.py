@@ -3,10 +3,13 @@
 import pytest
 import torch
 
-from benchmarks.tune_cpu import WRITTEN, both_ways, compared, eager, served, slower, summary
+from benchmarks import tune_cpu
+from benchmarks.tune_cpu import WRITTEN, both_ways, compared, confirmed, eager, reasons, served, slower, summary
 from kernels.dispatch import registry, tuned
+from kernels.dispatch.registry import Choice
 from tuner.measure.interval import Interval
 from tuner.measure.measure import timing
+from tuner.search.decision import Decision
 
 
 @pytest.mark.parametrize("name", list(WRITTEN))
@@ -58,6 +61,33 @@ def test_a_look_up_is_forgiven_and_more_is_not():
     assert not slower(around(0.020), around(0.024))
     assert slower(around(0.020), around(0.026))
     assert slower(around(2.0), around(2.4))
+
+
+@pytest.mark.parametrize("again", [1.0, 1.5])
+def test_what_looks_slower_is_compared_again_and_only_that_counts(monkeypatch, again):
+    asked = []
+
+    def pretended(calls, seconds, rounds=31):
+        asked.append((seconds, rounds))
+        ours = 1.0 if calls == "equal" else 1.5 if len(asked) == 1 else again
+        return {name: timing([ms] * 9) for name, ms in (("tuned", ours), ("eager", 1.0))}
+
+    monkeypatch.setattr(tune_cpu, "compared", pretended)
+
+    assert confirmed("not equal", 2.0)["tuned"].median == again
+    assert asked == [(2.0, 31), (6.0, 93)]
+    assert confirmed("equal", 2.0)["tuned"].median == 1.0
+    assert len(asked) == 3
+
+
+def test_notes_say_why_the_tuner_chose_what_is_slower():
+    shapes = registry.operation("softmax").problems("cpu")
+    lines = [{"operation": "softmax", "shape": name, "slower": name == "512x64"} for name in shapes]
+    default = Choice.of("torch")
+    made = [Decision(each, default, default, 1.0, "too noisy", failures={"timed out": 2}) for each in shapes.values()]
+
+    assert reasons(lines, made) == ["softmax 512x64: too noisy, 2 timed out"]
+    assert reasons(lines, []) == []
 
 
 def test_the_summary_means_over_operations_and_counts_what_is_slower():

@@ -120,12 +120,17 @@ class Precompiler:
 
 def default_processes(device: str) -> int:
     """How many processes compile: half of the cores for a GPU; none for a CPU, whose cores are being measured."""
-    return 0 if device == "cpu" else min(MOST, (os.cpu_count() or 1) // 2)
+    return 0 if device == "cpu" else min(MOST, cores() // 2)
 
 
 def building_processes(device: str) -> int:
     """How many processes build for a CPU while nothing is timed; none for a GPU, which a build would use."""
-    return min(MOST, os.cpu_count() or 1) if device == "cpu" else 0
+    return min(MOST, cores()) if device == "cpu" else 0
+
+
+def cores() -> int:
+    """How many cores this process may use: several builds on one core would exceed the time to wait for them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def prepare(settings: Settings) -> None:

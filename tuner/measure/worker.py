@@ -29,7 +29,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from tuner import outcome
 from tuner.device import resolve
-from tuner.measure import correctness, resources, roofline
+from tuner.measure import correctness, heap, resources, roofline
 from tuner.measure.measure import clock_of, measure
 from tuner.outcome import Kind, Outcome
 
@@ -86,6 +86,7 @@ class Answer:
 def serve(connection: Connection, settings: Settings, log: str) -> None:
     """The main loop of the process: answer until the other end of the pipe is closed."""
     _isolate(log)
+    heap.keep()
     try:
         worker = Worker(settings, connection.send)
         if settings.memory is not None and settings.device == "cpu":

@@ -42,10 +42,10 @@ class Bench(ABC):
         """
 
     @abstractmethod
-    def compare(self, times: Mapping[Choice, float]) -> dict[Choice, Outcome]:
+    def compare(self, times: Mapping[Choice, float], more: int = 1) -> dict[Choice, Outcome]:
         """Check the choices in `times` again, and time those that are correct in turns; every choice has an outcome.
 
-        times: milliseconds of each choice, as measured before.
+        times: milliseconds of each choice, as measured before. more: times as many rounds as the effort says.
         """
 
     def forget(self) -> None:  # noqa: B027

@@ -47,11 +47,11 @@ class OperationBench(Bench):
             self.definition_seconds = seconds - outcome.seconds - (self.children.starting_seconds - starting)
         return outcome
 
-    def compare(self, times: Mapping[Choice, float]) -> dict[Choice, Outcome]:
-        wanted = max(self.effort.final_seconds, (LEAST_ROUNDS + 1) * sum(times.values()) / 1e3)
+    def compare(self, times: Mapping[Choice, float], more: int = 1) -> dict[Choice, Outcome]:
+        wanted = more * max(self.effort.final_seconds, (LEAST_ROUNDS + 1) * sum(times.values()) / 1e3)
         seconds = max(min(wanted, self.children.left()), SHORTEST)
         new_inputs = (self.definition_seconds or 0.0) < LONG or self.effort.budget is None
-        seed, rounds = self.seed + new_inputs, self.effort.rounds
+        seed, rounds = self.seed + new_inputs, more * self.effort.rounds
         job = Job(self.problem, tuple(times), seed, rounds, seconds, least=LEAST_ROUNDS)
         return dict(zip(times, self.children.run(job), strict=True))
 

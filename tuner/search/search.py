@@ -144,10 +144,13 @@ class Search:
             self.on_progress()
         return self.known[choice].milliseconds
 
-    def decide(self) -> Decision:
-        """Check and time the fastest few and the default once more, in turns, and decide."""
+    def decide(self, more: int = 1) -> Decision:
+        """Check and time the fastest few and the default once more, in turns, and decide.
+
+        more: times as many rounds as the effort says.
+        """
         for tries in range(1, TRIES + 1):
-            outcomes = self._compared()
+            outcomes = self._compared(more)
             complete = all(outcome.samples for outcome in outcomes.values()) or not valid(self.known)
             finals = self._keep(outcomes, self._mark if complete or tries == TRIES else None)
             if complete:
@@ -160,7 +163,7 @@ class Search:
         name = CUT if self.hurried and (self.pending or not self.in_time) else self.effort.name
         return f"{name}/{self.candidates.signature}"
 
-    def _compared(self) -> dict[Choice, Outcome]:
+    def _compared(self, more: int) -> dict[Choice, Outcome]:
         times = valid(self.known)
         built = [group.first for group in self.waiting if self._may_win(times.get(group.first, math.inf))]
         known = [choice for choice in (self.default, *built) if choice in times]
@@ -168,7 +171,7 @@ class Search:
         if not some:
             return {self.default: self.known[self.default].outcome}
         with self._keeping_the_last():
-            return self.bench.compare({choice: times[choice] for choice in some})
+            return self.bench.compare({choice: times[choice] for choice in some}, more)
 
     @contextmanager
     def _keeping_the_last(self) -> Iterator[None]:

@@ -4,7 +4,8 @@ Every result is written as soon as it is measured. Known results are not measure
 has a decision among the same candidates with at least as much effort. With a budget, one problem of each operation is
 searched first, each other is decided among the default and what was fast there, and then those are searched too, as
 long as there is time (`tuner.search.plan`). Implementations that need seconds of compilation are measured when all
-problems have a decision, and the problems that they may win are decided again. No session exceeds its budget.
+problems have a decision, and the problems that they may win are decided again. Problems whose comparison was disturbed
+are then compared again in more rounds, as long as there is time. No session exceeds its budget.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from tuner.search.progress import Progress, Report
 from tuner.search.search import Search
 
 SEARCH = 0.7  # of a problem's share of the budget; the rest is for the comparison of the finalists
+OPEN = 1.03  # the expected regret of a decision that more rounds may change
+MORE = (3, 9)  # times as many rounds as the effort says, in the comparisons that settle it
 BUILDS = 0.5  # of the budget, and whatever else is left, for implementations that need seconds of compilation
 
 
@@ -123,12 +126,13 @@ class Session:
             elif self.effort.evaluations:
                 self._tune_in_time(undecided)
             self._build()
+            self._settle()
         except TimeIsUp:
             pass
         except KeyboardInterrupt:
             self.report.interrupted = True
         for found, problem in work:
-            decision = self._decided(found, problem) or self._preliminary(found, problem)
+            decision = self._newest(found, problem)
             if decision is not None:
                 self.report.decisions.append(decision)
             else:
@@ -166,6 +170,9 @@ class Session:
         """The decision of the newest comparison of any kind; None without one."""
         finals = list(self._cache(found).finals(problem).values())
         return self._decision(found, problem, finals[-1]) if finals else None
+
+    def _newest(self, found: Operation, problem: Problem) -> Decision | None:
+        return self._decided(found, problem) or self._preliminary(found, problem)
 
     def _decision(self, found: Operation, problem: Problem, finals: Mapping[Choice, Known]) -> Decision:
         return decide(problem, found.default_choice(problem), finals, self._cache(found).known(problem), self.seed)
@@ -269,6 +276,24 @@ class Session:
                 search.on_progress(search.decide())
             return may_win or bool(search.pending)
         return True
+
+    def _settle(self) -> None:
+        """Compare again, in more rounds, where the choice may be wrong: the largest expected regret first.
+
+        Seven rounds of slow candidates cannot tell two apart if one of them is disturbed, and then the default stays.
+        """
+        for more in MORE:
+            for search in self._open():
+                if self._left() <= 0:
+                    return
+                with suppress(Disturbed):
+                    search.on_progress(search.decide(more))
+
+    def _open(self) -> list[Search]:
+        decisions = [self._newest(operation(problem.operation), problem) for problem in self.searches]
+        regrets = {each.problem: each.regret or 1.0 for each in decisions if each is not None}
+        some = sorted(regrets, key=lambda problem: -regrets[problem])
+        return [self.searches[problem] for problem in some if regrets[problem] > OPEN]
 
     def _report_progress(
         self, found: Operation, problem: Problem, number: int, total: int, decision: Decision | None = None

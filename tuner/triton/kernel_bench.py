@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -160,14 +160,16 @@ class KernelBench(Bench):
             return Outcome(Kind.CRASHED, message="its benchmark gave no time")
         return self._timed(choice, samples, time.monotonic() - began)
 
-    def compare(self, times: Mapping[Choice, float]) -> dict[Choice, Outcome]:
+    def compare(self, times: Mapping[Choice, float], more: int = 1) -> dict[Choice, Outcome]:
         """A choice that this process has checked before is not checked again: the arguments are the same."""
         outcomes = {choice: failed for choice in times if (failed := self.failure(choice)) is not None}
         self.buffers.reset()
         some = {choice: self._prepared(choice) for choice in times if choice not in outcomes}
+        rounds, seconds = more * self.effort.rounds, more * self.effort.final_seconds
+        effort = replace(self.effort, rounds=rounds, final_seconds=seconds)
         while some:
             try:
-                found = self.timer.turns(some, self.effort)
+                found = self.timer.turns(some, effort)
             except Exception as error:  # of one configuration; the others are timed again without it
                 blamed = getattr(error, "candidate", None)
                 choice = next((each for each in some if str(each) == blamed), None)

@@ -348,6 +348,17 @@ def test_a_call_runs_what_is_served(stepping):
     assert torch.equal(tuned.launch(stepping, problem(), None, x), x + 2)
 
 
+def test_a_known_problem_is_served_without_asking_what_is_traced(stepping, monkeypatch):
+    x = torch.ones(64, 8)
+    run(stepping, x)
+    monkeypatch.setattr(tuned, "is_compiling", lambda: pytest.fail("it asked"))
+    assert torch.equal(run(stepping, x), x + 1)
+
+
+def test_what_has_no_configuration_is_called_itself(stepping):
+    assert tuned.bound(stepping, Choice.of("doubling")) is stepping.implementations["doubling"].call
+
+
 def test_a_configuration_at_the_call_wins(stepping):
     tuned.use("cpu", table.Table([entry(stepping)]))
     x = torch.full((64, 8), 5.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernels.dispatch.registry import Choice, Problem, operation
-from tuner.measure.precompile import Precompiler, default_processes, only_compiling
+from tuner.measure.precompile import Precompiler, building_processes, default_processes, only_compiling
 from tuner.measure.worker import Settings
 
 CHOICES = [Choice.of("triton", {"block": block}) for block in (16, 32, 64)]
@@ -71,6 +71,17 @@ def test_a_batch_is_waited_for_and_one_that_hangs_is_given_up(tmp_path):
         precompiler.wait(0.05)
         assert (precompiler.pool, precompiler.processes) == (None, 0)
         precompiler.wait(60.0)  # for nothing
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds a process to cores")
+def test_builds_take_no_more_processes_than_the_cores_they_may_use():
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert building_processes("cpu") == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert building_processes("cuda") == 0
 
 
 def test_nothing_is_precompiled_for_a_cpu(tmp_path):

@@ -42,6 +42,27 @@ def test_a_default_is_kept_when_the_gain_is_within_the_noise(pretended, store, f
     assert "default" in decision.why
 
 
+def test_a_comparison_that_was_disturbed_is_made_again_in_more_rounds(
+    pretended, store, faulty, monkeypatch, pretending, run
+):
+    rounds, whole = [], pretending.outcome
+
+    def pausing(self, choice, repeats):
+        found = whole(self, choice, repeats)
+        if choice != Choice.of("right", {"block": 16}):
+            return found
+        rounds.append(repeats)
+        disturbed = 5 if repeats == 15 else 0
+        return replace(found, samples=found.samples[disturbed:] + disturbed * (40.0,))
+
+    monkeypatch.setattr(pretending, "outcome", pausing)
+    first = run(store, faulty)
+
+    assert rounds[-2:] == [15, 45]
+    assert first.decisions[0].choice == Choice.of("right", {"block": 16})
+    assert run(store, faulty).measured == 0
+
+
 def test_a_finalist_that_is_wrong_on_other_inputs_is_never_served(
     pretended, store, faulty, monkeypatch, pretending, run
 ):
