@@ -24,7 +24,7 @@ from nas.options import MOST
 from nas.rank_correlation import correlation, of_all
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.order import Order
-from nas.schedulers.rank import QUALITY, CostLimits, Rank, Ranking
+from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ranking, Ties
 from nas.schedulers.registry import scheduler
 
 FIRST = 20  # trials that reached the lowest two levels, before their ranks are compared
@@ -77,14 +77,14 @@ class Rung:
 class Halving:
     """rungs: training steps, in all, at each level, ascending. factor: one trial in `factor` continues. rank and
     cost_limits: see `nas.schedulers.rank`. poor_rungs: whether later trials skip a lowest level that does not rank
-    trials; "skipped" does not estimate the correlation of all trials, as in an earlier version. objectives: {name:
-    direction} of the search.
+    trials; "skipped" does not estimate the correlation of all trials, as in an earlier version. ties: see
+    `nas.schedulers.rank`. objectives: {name: direction} of the search.
 
     A failure counts as a finished trial, so a level where trials fail still promotes; a failed trial never continues.
     The same holds for a trial beyond a limit.
     """
 
-    EARLIER: ClassVar[dict[str, str]] = {"poor_rungs": "kept"}
+    EARLIER: ClassVar[dict[str, str]] = {"poor_rungs": "kept", "ties": "ends"}
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class Halving:
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
         poor_rungs: PoorRungs = CORRECTED,
+        ties: Ties = OLDER,
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         for lower, higher in pairwise(rungs):
@@ -101,8 +102,9 @@ class Halving:
                 raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
         self.levels = rungs
         self.factor = factor
-        self.settled: dict[str, Any] = {"poor_rungs": poor_rungs} | ({"rank": rank} if rank == QUALITY else {})
-        self.ranking = Ranking(rank, cost_limits or {}, objectives)
+        self.settled: dict[str, Any] = {"poor_rungs": poor_rungs, "ties": ties}
+        self.settled |= {"rank": rank} if rank == QUALITY else {}
+        self.ranking = Ranking(rank, cost_limits or {}, objectives, ties)
         self._levels = [Rung(self.ranking) for _ in rungs]
         self._last: dict[int, int] = {}  # trial -> its highest rung so far
         self._poor_rungs = poor_rungs

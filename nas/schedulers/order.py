@@ -1,7 +1,7 @@
 """The finished trials of one level of successive halving, kept in order while results arrive one by one.
 
-The order is that of `nas.pareto.order` over the trials sorted by number: by Pareto front, then by crowding distance,
-then the older trial first. A level asks for one thing only: the first trial in that order that is not promoted, if it
+With several objectives, the order is that of `nas.pareto.order` over the trials sorted by number: by Pareto front, then
+by crowding distance, then the older trial first. A level asks for one thing only: the first trial in that order that is not promoted, if it
 is among the first `count`. So only the fronts up to that trial are kept. All other points wait in a pool; the next
 fronts are taken out of it when they are needed.
 
@@ -41,12 +41,14 @@ class Order(Protocol):
 
 
 class Line:
-    """The order with one objective: a front holds the trials of one value. O(log N) comparisons for each call.
+    """The order with one objective: by value, then the older trial first. O(log N) comparisons for each call.
 
-    The crowding distance of equal values is infinite for the oldest and the newest trial and 0 for the others.
+    ends_first: of equal values the oldest and the newest trial come first, as their crowding distance is infinite. Then
+    each new trial with the best value so far is second, so all of them continue.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends_first: bool = False) -> None:
+        self._ends_first = ends_first
         self._new: list[tuple[float, int]] = []  # (value, number) of trials that are in neither of the next two
         self._sorted: list[tuple[float, int]] = []
         self._open: list[tuple[float, int]] = []  # a heap; promoted trials leave it late
@@ -82,6 +84,8 @@ class Line:
 
     def _first(self, value: float, oldest: int) -> tuple[int, int]:
         """The first unpromoted trial of a value and its place; `oldest` is the oldest unpromoted one."""
+        if not self._ends_first:
+            return oldest, bisect_left(self._sorted, (value, oldest))
         start = bisect_left(self._sorted, (value, -1))
         if oldest == self._sorted[start][1]:
             return oldest, start

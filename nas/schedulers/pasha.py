@@ -15,7 +15,7 @@ from pydantic import Field
 from nas.options import MOST
 from nas.schedulers.contract import Promotion
 from nas.schedulers.halving import CORRECTED, Halving, PoorRungs
-from nas.schedulers.rank import QUALITY, CostLimits, Rank
+from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ties
 from nas.schedulers.registry import scheduler
 
 Results = dict[int, float]
@@ -34,10 +34,11 @@ class Pasha(Halving):
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
         poor_rungs: PoorRungs = CORRECTED,
+        ties: Ties = OLDER,
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         given: dict[str, Any] = {"rank": rank, "cost_limits": cost_limits, "objectives": objectives}
-        super().__init__(rungs=rungs, factor=factor, poor_rungs=poor_rungs, **given)
+        super().__init__(rungs=rungs, factor=factor, poor_rungs=poor_rungs, ties=ties, **given)
         self.tolerance = tolerance
         self.highest = min(1, len(rungs) - 1)  # the level that trials continue to at most
         self._values: list[Results] = [{} for _ in rungs]

@@ -5,7 +5,8 @@
     rank: pareto                                   # by Pareto front, then by crowding distance
     cost_limits: {flops: 20M}                           # a trial beyond the limit does not continue
 
-All values are minimised: a maximised objective is negated before it is weighted.
+All values are minimised: a maximised objective is negated before it is weighted. Of trials with the same value the older
+one is better; `ties: ends` is the order of an earlier version, see `nas.schedulers.order.Line`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from nas.options import Check
 from nas.schedulers.fronts import Values
@@ -50,6 +51,8 @@ def _numbers(value: Any) -> dict[str, float]:
 
 
 Rank = Annotated[str | dict[str, float], Check(_rank)]
+Ties = Literal["older", "ends"]
+OLDER: Ties = "older"
 CostLimits = Annotated[dict[str, float], Check(_numbers)]
 
 
@@ -61,9 +64,13 @@ class Ranking:
     """
 
     def __init__(
-        self, rank: str | Mapping[str, float], limits: Mapping[str, float], objectives: Mapping[str, str] | None
+        self,
+        rank: str | Mapping[str, float],
+        limits: Mapping[str, float],
+        objectives: Mapping[str, str] | None,
+        ties: Ties = OLDER,
     ) -> None:
-        self.rank, self.limits = rank, limits
+        self.rank, self.limits, self.ties = rank, limits, ties
         self._places = {name: place for place, name in enumerate(objectives or {})}
         self._signs = [-1.0 if direction == "maximize" else 1.0 for direction in (objectives or {}).values()]
         if objectives is not None:
@@ -80,7 +87,7 @@ class Ranking:
 
     def order(self, values: Values) -> Order:
         """An empty order for such values."""
-        return Line() if len(values) == 1 else Fronts()
+        return Line(ends_first=self.ties != OLDER) if len(values) == 1 else Fronts()
 
     def _is_within(self, values: Values) -> bool:
         return all(values[place] <= self._signs[place] * self.limits[name] for name, place in self._placed(self.limits))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nas import pareto
 from nas.errors import UsageError
 from nas.schedulers.contract import Level, Promotion
-from nas.schedulers.registry import make, schedulers
+from nas.schedulers.registry import make, registry, schedulers
 
 RUNGS = [10, 30, 90]
 values = st.one_of(st.none(), st.tuples(st.integers(0, 4).map(float), st.integers(0, 4).map(float)))
@@ -187,3 +187,28 @@ def test_a_unit_belongs_to_the_level_that_it_trains_to():
     for number in range(3):
         scheduler.tell(number, 1, (float(number),), 10)  # rung 0 was a probe
     assert scheduler.promotion() == Promotion(0, 2, 30)
+
+
+@pytest.mark.parametrize("name", ["halving", "pasha", "hyperband"])
+def test_no_more_trials_continue_if_all_have_the_same_value(name):
+    options = {"brackets": 1} if name == "hyperband" else {}
+    scheduler = make(name, {"error": "minimize"}, rungs=RUNGS, factor=3, **options)
+    units = [0, 0, 0]
+    for _ in range(90):
+        promotion = scheduler.promotion()
+        number, rung = (promotion.number, promotion.rung) if promotion else (units[0], 0)
+        scheduler.started(number, rung, RUNGS[rung])
+        scheduler.tell(number, rung, (0.0,), RUNGS[rung])
+        units[rung] += 1
+    assert units[1] <= units[0] // 3 and units[2] <= units[1] // 3
+
+
+def test_a_study_of_an_earlier_release_keeps_its_order_of_equal_values():
+    earlier = make("halving", {"error": "minimize"}, rungs=RUNGS, rank="quality", **registry.earlier("halving"))
+    for number in range(9):
+        earlier.started(number, 0, 10)
+        earlier.tell(number, 0, (0.0,), 10)
+    first = earlier.promotion()
+    earlier.started(first.number, 1, 30)
+    assert (first.number, earlier.promotion().number) == (0, 8)
+    assert earlier.settled["ties"] == "ends" and make("pasha", rungs=RUNGS).settled["ties"] == "older"

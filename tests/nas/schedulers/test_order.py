@@ -33,7 +33,7 @@ def histories(draw):
 @given(histories())
 def test_each_candidate_is_that_of_all_results_sorted_again(history):
     trials, factor, generator = history
-    order = Line() if len(trials[0][1]) == 1 else Fronts()
+    order = Line(ends_first=True) if len(trials[0][1]) == 1 else Fronts()
     results, promoted = {}, set()
 
     def promote(number):
@@ -61,7 +61,7 @@ def test_each_candidate_is_that_of_all_results_sorted_again(history):
 def test_trials_that_are_added_at_once_have_the_same_order(few, monkeypatch):
     monkeypatch.setattr("nas.schedulers.order.FEW", few)
     values = np.random.default_rng(0).integers(0, 6, 90).astype(float).tolist()
-    results, promoted, order = {}, set(), Line()
+    results, promoted, order = {}, set(), Line(ends_first=True)
     for first in range(0, 90, 30):  # the later ones join those that are sorted
         results |= {number: (values[number],) for number in range(first, first + 30)}
         for number in range(first + 29, first - 1, -1):
@@ -128,3 +128,21 @@ def test_values_whose_differences_are_no_numbers_have_an_order():
         if candidate is not None:
             order.promote(candidate)
             promoted.add(candidate)
+
+
+@pytest.mark.parametrize("ties", [1, 2, 5, 90])
+def test_of_equal_values_the_older_trial_is_first(ties):
+    generator = np.random.default_rng(ties)
+    values = generator.integers(0, ties, 90).astype(float).tolist()
+    order, told, promoted = Line(), [], []
+    for number in generator.permutation(90).tolist():
+        order.add(number, (values[number],))
+        told.append(number)
+        count = len(told) // 3
+        best = sorted(told, key=lambda each: (values[each], each))[:count]
+        candidate = order.candidate(count)
+        assert candidate == next((each for each in best if each not in promoted), None)
+        if candidate is not None:
+            order.promote(candidate)
+            promoted.append(candidate)
+    assert len(promoted) >= 30
