@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
+from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 Scalar = bool | int | float | str | None
@@ -26,11 +27,18 @@ class Mark:
 
 @dataclass(frozen=True)
 class Block:
-    """A named block with all its fields, defaults included, in the order of its configuration."""
+    """A named block with all its fields, defaults included, in the order of its configuration.
+
+    Its fields cannot be changed, because architectures of a space share their equal blocks.
+    """
 
     name: str
     fields: Mapping[str, Value]
     mark: Mark | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fields, MappingProxyType):
+            self.__dict__["fields"] = MappingProxyType(self.fields)  # the class is frozen
 
     @cached_property
     def has_holes(self) -> bool:
@@ -38,7 +46,7 @@ class Block:
         return any(has_holes(child) for child in self.fields.values())
 
     def __reduce__(self):  # without what is kept
-        return Block, (self.name, self.fields, self.mark)
+        return Block, (self.name, dict(self.fields), self.mark)
 
 
 def kept(find: Callable[[Block], Found]) -> Callable[[Block], Found]:

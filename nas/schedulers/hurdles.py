@@ -94,9 +94,16 @@ class Hurdles:
         """Add a hurdle if it is time."""
         level = len(self.hurdles)
         if level < len(self.levels) - 1 and self._ended >= self.wait * (level + 1) and self._seen[level]:
-            self.hurdles.append(fmean(self._seen[level]))
+            self.hurdles.append(_mean(self._seen[level]))
             self._since.append(self._trials)
         self._ready = [each for each in self._ready if each not in self._further]
 
     def _level(self, steps: int) -> int:
         return min(bisect_left(self.levels, steps), len(self.levels) - 1)
+
+
+def _mean(values: list[float]) -> float:
+    try:
+        return fmean(values)
+    except OverflowError:  # a loss that diverged may be finite, and the sum of two may not
+        return math.fsum(each / len(values) for each in values)

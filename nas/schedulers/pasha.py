@@ -7,7 +7,7 @@ differently, the next level is opened. Two values within `tolerance` of each oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -49,10 +49,12 @@ class Pasha(Halving):
         ranked = None if values is None else self.ranking.values(values)
         if ranked is None:
             self._values[level].pop(number, None)
-        else:
-            self._values[level][number] = ranked[0]
-        while self.highest + 1 < len(self.levels) and self._differ(self.highest):
+            return
+        self._values[level][number] = ranked[0]
+        changed: Iterable[int] = (number,) if level in (self.highest - 1, self.highest) else ()
+        while self.highest + 1 < len(self.levels) and self._differ(changed):
             self.highest += 1
+            changed = self._values[self.highest]
 
     def promotion(self) -> Promotion | None:
         for level in range(self.highest - 1, -1, -1):
@@ -61,12 +63,15 @@ class Pasha(Halving):
                 return found
         return None
 
-    def _differ(self, level: int) -> bool:
-        """Whether this level ranks its trials otherwise than the level below."""
-        above, below = self._values[level], self._values[level - 1]
-        both = sorted((each for each in above if each in below), key=above.__getitem__)
+    def _differ(self, numbers: Iterable[int]) -> bool:
+        """Whether the highest level in use ranks one of these trials and any other otherwise than the level below."""
+        above, below = self._values[self.highest], self._values[self.highest - 1]
         return any(
-            above[worse] - above[better] > self.tolerance and below[better] - below[worse] > self.tolerance
-            for place, better in enumerate(both)
-            for worse in both[place + 1 :]
+            abs(above[one] - above[other]) > self.tolerance
+            and abs(below[one] - below[other]) > self.tolerance
+            and (above[one] > above[other]) == (below[one] < below[other])
+            for one in numbers
+            if one in above and one in below
+            for other in above
+            if other in below
         )

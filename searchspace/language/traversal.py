@@ -78,7 +78,6 @@ def body_path(place: str, copy: int | None = None) -> str:
 
 def option_path(path: str, label: object) -> str:
     """The path of the option called `label` of the choice at `path`."""
-    """The path of the option called `label` of the choice at `path`."""
     return f"{path}?{label}"
 
 
@@ -134,11 +133,12 @@ class Outline:
     def filled(self, block: Block, fields: dict[str, Value]) -> Block:
         """`block` with these fields in place of its own. The same fields give the same object, while it is kept."""
         key = (id(block), *map(_identity, fields.values()))
-        if key not in self._filled:
+        found = self._filled.get(key)  # another thread may forget it at any time
+        if found is None:
             if len(self._filled) >= MAX_FILLED:
                 self._filled.clear()  # all at once, so that every object named in a key is alive
-            self._filled[key] = Block(block.name, {**block.fields, **fields}, block.mark)
-        return self._filled[key]
+            found = self._filled[key] = Block(block.name, {**block.fields, **fields}, block.mark)
+        return found
 
     def differs(self, block: Block) -> bool:
         """Whether `block` is a repeat whose copies have their own holes."""

@@ -96,6 +96,48 @@ def test_pasha_opens_a_level_only_if_the_ranking_changes():
     assert searched([1.5, 0.5]) == 2
 
 
+class Counted(float):
+    differences = 0
+
+    def __sub__(self, other):
+        Counted.differences += 1
+        return float(self) - float(other)
+
+
+def test_pasha_compares_each_new_result_with_the_others_once():
+    scheduler, count = make("pasha", rungs=[1, 2, 4], factor=1.01), 60
+    Counted.differences = 0
+    for number in range(count):
+        ended(scheduler, number, Counted(number), 1)
+    for number in range(count):
+        ended(scheduler, number, Counted(number), 2, rung=1)
+    assert scheduler.highest == 1 and Counted.differences <= count**2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pasha_opens_the_levels_that_all_results_so_far_ask_for(seed):
+    rng = random.Random(seed)
+    levels, tolerance = [1, 2, 4, 8], rng.choice([0.0, 0.2])
+    scheduler = make("pasha", rungs=levels, factor=1.5, tolerance=tolerance)
+    told, highest = [{} for _ in levels], 1
+    for number in sorted(range(40), key=lambda _: rng.random()):
+        for rung in range(rng.randint(1, 4)):
+            value = None if rng.random() < 0.1 else number / 40 + rng.random() * rng.choice([0.0, 0.1])
+            ended(scheduler, number, value, levels[rung], rung)
+            told[rung][number] = value
+            if value is None:
+                del told[rung][number]
+            while highest < 3 and differ(told[highest], told[highest - 1], tolerance):
+                highest += 1
+            assert scheduler.highest == highest
+
+
+def differ(above, below, tolerance):
+    both = [each for each in above if each in below]
+    pairs = ((one, other) for one in both for other in both)
+    return any(above[a] - above[b] > tolerance and below[b] - below[a] > tolerance for a, b in pairs)
+
+
 def test_pasha_ignores_differences_within_its_tolerance():
     scheduler = make("pasha", rungs=[1, 2, 4], factor=1.5, tolerance=2.0)
     for number, (first, second) in enumerate([(1.0, 1.5), (2.0, 0.5), (3.0, 0.6)]):
@@ -162,3 +204,10 @@ def test_a_study_of_an_earlier_version_extrapolates_as_it_did():
     scheduler = make("extrapolation", rungs=[2, 5, 10], **earlier)
     assert scheduler.settled == earlier == {"scale": "plain", "probability": 0.05}
     assert make("extrapolation", rungs=[2, 5, 10]).settled == {"scale": "logarithm", "probability": 0.01}
+
+
+def test_hurdles_survive_losses_whose_sum_is_too_large():
+    scheduler = make("hurdles", rungs=[1, 2], wait=4)
+    for number, value in enumerate([1.7e308, 1.7e308, 1.7e308, 1.0]):
+        ended(scheduler, number, value, 1)
+    assert scheduler.hurdles == [pytest.approx(1.275e308)]

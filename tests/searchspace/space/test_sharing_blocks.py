@@ -69,3 +69,29 @@ def test_what_is_kept_with_blocks_is_what_a_new_tree_gives(random_space):
             assert schema.written(shared.root) == schema.written(fresh.root)
             compared += 1
     assert compared > 60
+
+
+class Forgetful(dict):
+    """What another thread may do at any time: everything is forgotten as soon as it is kept."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.clear()
+
+
+def test_another_thread_may_forget_what_is_kept():
+    space = Space.parse(LAYERS)
+    before = filled(space, 3)
+    space.outline._filled = Forgetful()
+    assert filled(space, 3) == before
+
+
+def test_an_architecture_cannot_be_changed_and_with_it_the_others_of_its_space():
+    space = Space.parse(LAYERS)
+    first, second = filled(space, 2), filled(space, 2, "rms_norm")
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        first.root.fields["body"][0].fields["of"] = ()
+    for block in (space.root, first.root, copy.deepcopy(first.root), pickle.loads(pickle.dumps(first.root))):
+        with pytest.raises(TypeError):
+            block.fields["width"] = 32
+    assert second.text() == filled(Space.parse(LAYERS), 2, "rms_norm").text()
