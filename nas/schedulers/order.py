@@ -1,9 +1,9 @@
 """The finished trials of one level of successive halving, kept in order while results arrive one by one.
 
 With several objectives, the order is that of `nas.pareto.order` over the trials sorted by number: by Pareto front, then
-by crowding distance, then the older trial first. A level asks for one thing only: the first trial in that order that is not promoted, if it
-is among the first `count`. So only the fronts up to that trial are kept. All other points wait in a pool; the next
-fronts are taken out of it when they are needed.
+by crowding distance, then the older trial first. A level asks for one thing only: the first trial in that order that is
+not promoted, if it is among the first `count`. So only the fronts up to that trial are kept. All other points wait in a
+pool; the next fronts are taken out of it when they are needed.
 
 A new point joins the first front that does not dominate it and displaces the members that it dominates. These move to
 the next front and displace others there, and so on (Li et al. 2017, "Efficient Nondomination Level Update Method for

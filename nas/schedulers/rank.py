@@ -5,8 +5,8 @@
     rank: pareto                                   # by Pareto front, then by crowding distance
     cost_limits: {flops: 20M}                           # a trial beyond the limit does not continue
 
-All values are minimised: a maximised objective is negated before it is weighted. Of trials with the same value the older
-one is better; `ties: ends` is the order of an earlier version, see `nas.schedulers.order.Line`.
+All values are minimised: a maximised objective is negated before it is weighted. Of trials with the same value the
+older one is better; `ties: ends` is the order of an earlier version, see `nas.schedulers.order.Line`.
 """
 
 from __future__ import annotations
