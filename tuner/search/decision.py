@@ -22,7 +22,8 @@ COVERAGE = 0.9  # of the interval of a gain, at least: five rounds
 class Decision:
     """choice: serves the problem; None if no candidate is correct. gain: the default's time relative to the choice's,
     with its interval; None if the choice is the default. regret: the expected time of the choice relative to the best
-    finalist's. why: in words. failures: how many candidates failed, by kind."""
+    finalist's. risk: the same at worst, the upper end of an interval. why: in words. failures: how many candidates
+    failed, by kind."""
 
     problem: Problem
     choice: Choice | None
@@ -33,6 +34,7 @@ class Decision:
     regret: float | None = None
     candidates: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
+    risk: float = 1.0
 
 
 def decide(
@@ -65,6 +67,7 @@ def decide(
         why,
         gain,
         expected_regret(timings, chosen, seed),
+        risk=max((compare(timings[chosen], timings[each]).high for each in timings if each != chosen), default=1.0),
         **counts,
     )
 

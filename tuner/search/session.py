@@ -40,7 +40,7 @@ from tuner.search.progress import Progress, Report
 from tuner.search.search import Search
 
 SEARCH = 0.7  # of a problem's share of the budget; the rest is for the comparison of the finalists
-OPEN = 1.03  # the expected regret of a decision that more rounds may change
+OPEN = 1.03  # the risk of a decision that more rounds may change
 MORE = (3, 9)  # times as many rounds as the effort says, in the comparisons that settle it
 BUILDS = 0.5  # of the budget, and whatever else is left, for implementations that need seconds of compilation
 
@@ -278,7 +278,7 @@ class Session:
         return True
 
     def _settle(self) -> None:
-        """Compare again, in more rounds, where the choice may be wrong: the largest expected regret first.
+        """Compare again, in more rounds, where another finalist may be clearly faster: the largest risk first.
 
         Seven rounds of slow candidates cannot tell two apart if one of them is disturbed, and then the default stays.
         """
@@ -291,9 +291,8 @@ class Session:
 
     def _open(self) -> list[Search]:
         decisions = [self._newest(operation(problem.operation), problem) for problem in self.searches]
-        regrets = {each.problem: each.regret or 1.0 for each in decisions if each is not None}
-        some = sorted(regrets, key=lambda problem: -regrets[problem])
-        return [self.searches[problem] for problem in some if regrets[problem] > OPEN]
+        some = sorted((each for each in decisions if each is not None), key=lambda each: -each.risk)
+        return [self.searches[each.problem] for each in some if each.risk > OPEN]
 
     def _report_progress(
         self, found: Operation, problem: Problem, number: int, total: int, decision: Decision | None = None

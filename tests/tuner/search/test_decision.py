@@ -43,6 +43,14 @@ def test_the_default_stays_when_the_interval_holds_one():
     assert decision.why == "other is not faster than the default by more than the noise [0.91, 1.20]"
 
 
+def test_the_risk_is_how_much_faster_any_other_finalist_may_be():
+    found = finals(default=[2.0] * 6, other=[1.0] * 6, third=[1.02] * 4 + [0.5] * 2)
+    decision = decide(PROBLEM, DEFAULT, found, found)
+
+    assert (decision.choice, decision.risk) == (OTHER, 2.0)
+    assert decide(PROBLEM, DEFAULT, {DEFAULT: found[DEFAULT]}, found).risk == 1.0
+
+
 def test_a_default_that_is_as_fast_is_the_fastest():
     found = finals(other=[1.0, 1.0], default=[1.0, 1.0])
     assert decide(PROBLEM, DEFAULT, found, found).why == "the default is the fastest of the 2 that were compared"
