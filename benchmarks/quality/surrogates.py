@@ -27,6 +27,7 @@ from nas.strategies._surrogate.codes import Codes
 from nas.strategies._surrogate.features import Features, Rows
 from nas.strategies._surrogate.process import Kernel, Posterior, fitted
 from nas.strategies._surrogate.warp import standard
+from searchspace.errors import nearest
 
 HELD, FEWEST = 300, 100  # points at which each is tested, if the table has them; with fewer there is no figure
 TREES = 300
@@ -141,9 +142,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    names = [name for name in arguments.tables.split(",") if name in tables()]
+    known = tables()
+    names = [name for name in arguments.tables.split(",") if name in known]
+    for name in arguments.tables.split(","):
+        if name not in (*known, *NAMES):
+            parser.error(f"no table is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
     if not names:
-        skip(f"none of these tables is here. Known: {', '.join(tables())}.")
+        skip(f"none of these tables is here. Known: {', '.join(known)}.")
     counts = [int(count) for count in arguments.counts.split(",")]
     report("rank correlation on new points", list(lines(names, counts, arguments.seeds)), as_json=arguments.json)
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from benchmarks.quality import __main__ as quality
-from benchmarks.quality import choose, invented
+from benchmarks.quality import choose, invented, surrogates
 from benchmarks.quality.table import Missing, found, relative_hypervolume, scaled, share_of_front
 
 
@@ -71,3 +71,12 @@ def test_a_setting_is_chosen_without_the_table_that_is_held_out():
     assert lines["odd"]["chosen on the others"] == '{"x": "a"}'
     assert lines["odd"]["score on it"].startswith("0.11") and lines["odd"]["best there"].startswith('{"x": "b"}: 0.61')
     assert lines["none"]["seeds"] == ""
+
+
+def test_an_unknown_table_of_regressions_is_refused_with_the_nearest_name(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["surrogates", "--tables", "own,invented-cel"])
+    monkeypatch.setattr(surrogates, "tables", lambda: dict.fromkeys(surrogates.NAMES))
+    with pytest.raises(SystemExit) as ended:
+        surrogates.main()
+    assert ended.value.code == 2
+    assert "no table is called 'invented-cel'. Did you mean 'invented-cell'?" in capsys.readouterr().err
