@@ -71,7 +71,7 @@ def compare(
     low = float(np.quantile(differences, tail, method="lower"))
     high = float(np.quantile(differences, 1 - tail, method="higher"))
     found = float(np.round((first - second) / whole, DIGITS))  # a deal like the actual one has this very number
-    return Comparison(float(first / whole), float(second / whole), found - high, found - low)
+    return Comparison(float(first / whole), float(second / whole), max(found - high, -1.0), min(found - low, 1.0))
 
 
 def scaled(values: Sequence[Sequence[float] | None]) -> np.ndarray:

@@ -275,8 +275,9 @@ class SearchConfig(_Section):
     def _share(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
         if "main" in arms:
             raise ValueError("main is the search itself: its strategy is `strategy`, and its share is what is left")
-        if sum(arm.share for arm in arms.values()) > 1 - 1e-9:
-            raise ValueError("the shares of the arms must sum to less than 1, so that the search itself has a share")
+        if (shares := sum(arm.share for arm in arms.values())) > 1 - 1e-9:
+            message = "the shares of the arms must sum to less than 1, so that the search itself has a share"
+            raise ValueError(f"{message}; they sum to {shares:g}")
         return arms
 
 

@@ -84,3 +84,10 @@ def test_three_objectives_are_sampled() -> None:
     unit = scaled(drawn(random.Random(0), 30, 3))
     every = np.ones((1, 30), dtype=bool)
     assert volumes(unit, every)[0] == pytest.approx(pareto.hypervolume(unit, (1.0,) * 3), abs=0.03)
+
+
+def test_the_interval_of_a_difference_of_shares_stays_within_one():
+    one = [None, (0.26, 0.51), (0.78, 0.3), (0.58, 0.91)]
+    found = compare(one, [(0.14, 0.09), None, None, None, None])
+    assert found is not None
+    assert -1 <= found.low <= found.difference <= found.high <= 1

@@ -399,6 +399,8 @@ def test_a_control_is_an_arm_with_a_share():
     }
     assert "must be strategies with their share of the trials" in refusal(GOOD + "\ncontrol: random\n")
     assert "share" in refusal(GOOD + "\ncontrol: {random: 2}\n")
+    too_much = refusal(GOOD + "\ncontrol: {random: 0.2, model: 0.9}\n")
+    assert ": control: the shares of the arms must sum to less than 1" in too_much and "they sum to 1.1" in too_much
     assert "No strategy is called 'randm'" in refusal(GOOD + "\ncontrol: {randm: 0.2}\n")
     line = GOOD.count("\n") + 2
     for written, place in [
