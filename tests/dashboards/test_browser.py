@@ -48,7 +48,7 @@ PAGES = {
     "latency": "/studies/latency/latency/trials/0",
 }
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-extensions"]
-WAIT = 15_000  # milliseconds
+WAIT = 45_000  # milliseconds, for a machine that is busy
 
 
 @pytest.fixture(scope="module")
