@@ -62,8 +62,9 @@ if not os.environ.get("NAS_EXPLORE") and hasattr(providers, "is_local_module_fil
 
 
 # Files with one test that takes as long as hundreds of others, or that waits: they start first, so that none runs alone
-# at the end, and while one waits there are others.
-LONGEST = ("test_tutorial.py", "test_graphs.py", "test_ahead_of_time.py", "test_huggingface.py")
+# at the end, and while one waits there are others. At the end several workers share a file, so one whose fixtures take
+# long, such as those of a browser, starts first too.
+LONGEST = ("test_tutorial.py", "test_graphs.py", "test_ahead_of_time.py", "test_huggingface.py", "test_browser.py")
 LONGEST += ("test_ray.py", "test_ray_restart.py", "test_interrupt.py", "test_leases.py", "test_chaos.py")
 
 
