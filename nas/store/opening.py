@@ -44,9 +44,9 @@ def open_store(
     _check_file(file, may_be_new=create)
     if file is None or file.exists():
         with Reader(Database(url, wait=wait, reads_only=True)) as before:
-            found = before.database.at_once(version_of, writes=False)
-            if found is None and (not create or (file is not None and _tables(before.database))):
-                raise _not_ours(before.database)
+            found, names = before.database.at_once(_contents, writes=False)
+            if found is None and (not create or (file is not None and names)):
+                raise _not_ours(before.database, names)
     database = Database(url, wait=wait, retry=retry)
     try:
         if database.at_once(version_of, writes=False) != HEAD:  # to read is all that a file at our version needs
@@ -78,11 +78,11 @@ def open_reader(
     _check_file(file)
     database = Database(url, wait=wait, retry=retry, reads_only=True, cache_kib=cache_kib)
     try:
-        version = database.at_once(version_of, writes=False)
+        version, names = database.at_once(_contents, writes=False)
         if version == HEAD:
             return Reader(database)
         if version is None:
-            raise _not_ours(database)
+            raise _not_ours(database, names)
         refuse_newer(version, database.place)
         if file is None:
             raise StoreError(
@@ -125,15 +125,13 @@ def _check_file(file: Path | None, *, may_be_new: bool = False) -> None:
         raise StoreError(f"There is no study database {file}: name another with --storage, or start a search.")
 
 
-def _tables(database: Database) -> list[str]:
-    def names(connection: Connection) -> list[str]:
-        return sorted(inspect(connection).get_table_names())
+def _contents(connection: Connection) -> tuple[str | None, list[str]]:
+    """The version of our tables, or None and the names of others: of one moment, as another process may make ours."""
+    version = version_of(connection)
+    return version, [] if version is not None else sorted(inspect(connection).get_table_names())
 
-    return database.at_once(names, writes=False)
 
-
-def _not_ours(database: Database) -> StoreError:
-    names = _tables(database)
+def _not_ours(database: Database, names: list[str]) -> StoreError:
     if not names:
         return StoreError(f"{database.place} is empty. `nas search FILE` starts a study.")
     more = ", ..." if len(names) > SHOWN else ""

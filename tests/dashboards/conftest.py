@@ -183,14 +183,15 @@ def latencies() -> list[Measurement]:
 
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """{name: file} of all databases."""
+    """{name: file} of all databases. Tests change "followed" at most."""
     folder = tmp_path_factory.mktemp("databases")
     for name in REAL:
         (folder / f"{name}.db").write_bytes(gzip.decompress((KEPT / f"{name}.db.gz").read_bytes()))
     hostile(folder / "hostile.db")
     open_store(folder / "empty.db").close()
-    with open_store(folder / "new.db") as store:
-        store.create_study("new", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+    for name in ("new", "followed"):  # a browser follows the second while a test adds to it
+        with open_store(folder / f"{name}.db") as store:
+            store.create_study(name, {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
     measure(folder / "new.db")
     return {path.stem: str(path) for path in sorted(folder.glob("*.db"))}
 

@@ -343,15 +343,15 @@ def test_pages_follow_a_study_without_a_reload(page, databases, worker, monkeypa
     monkeypatch.setattr(budget, "FOLLOWING", 1)  # else how soon they are told depends on how busy this machine is
     process, owner = worker
     page.add_init_script(NO_PLOTS)
-    page.goto("/studies/new/new")
+    page.goto("/studies/followed/followed")
     listed = page.context.new_page()
     listed.goto("/")
     for each in (page, listed):
         each.locator("#live", has_text="live").wait_for(timeout=WAIT)
         each.evaluate("window.stayed = true")
-    row = listed.locator("tr", has=listed.locator("a", has_text=re.compile("^new$")))
-    with open_store(databases["new"]) as store:
-        study = store.study("new")
+    row = listed.locator("tr", has=listed.locator("a", has_text=re.compile("^followed$")))
+    with open_store(databases["followed"]) as store:
+        study = store.study("followed")
         number = store.next_number(study.id)
         store.add_trial(
             study.id, number, architecture=(f"aa{number}", "kind: decoder\n"), seed=0, purpose="search",

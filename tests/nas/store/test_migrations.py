@@ -110,6 +110,21 @@ def test_two_processes_may_make_the_same_database_at_once(kind, tmp_path, reques
     assert [process.exitcode for process in processes] == [0, 0]
 
 
+def test_a_file_that_another_process_fills_while_it_is_opened_is_ours(tmp_path, monkeypatch):
+    (tmp_path / "nas.db").touch()
+    at_once = Database.at_once
+
+    def and_then(self, *given, **options):
+        monkeypatch.setattr(Database, "at_once", at_once)
+        found = at_once(self, *given, **options)
+        open_store(tmp_path / "nas.db").close()  # the other process
+        return found
+
+    monkeypatch.setattr(Database, "at_once", and_then)
+    with open_store(tmp_path / "nas.db") as store:
+        assert store.studies() == []
+
+
 @pytest.fixture
 def first(tmp_path):
     with open_store(shutil.copy(FIRST, tmp_path / "study.db")) as store:
