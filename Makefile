@@ -5,8 +5,8 @@ BIN = $(or $(VENV),.venv)/bin
 SEARCH ?= examples/quickstart.yaml
 STUDY ?= quickstart
 TESTS ?= tests
-# One more than there are cores: a test that waits leaves its core to others.
-WORKERS = import os; print(min(4, (os.cpu_count() or 1) + 1))
+# Two more than there are cores: a test that waits leaves its core to others.
+WORKERS = import os; print(min(4, (os.cpu_count() or 1) + 2))
 GPU_PYTHON ?= $(or $(wildcard $(BIN)/python),python3)
 
 .PHONY: help search test lint format setup gpu clean
@@ -22,7 +22,7 @@ search:  ## install what is missing, run the quickstart search, export the best 
 
 test:  ## install what is missing, run every test (TESTS=tests/nas runs some)
 	@scripts/setup --test
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $$($(BIN)/python -c '$(WORKERS)') --dist worksteal $(TESTS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --workers $$($(BIN)/python -c '$(WORKERS)') $(TESTS)
 
 lint:  ## style, types, and which package may import which
 	@scripts/setup --test

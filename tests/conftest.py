@@ -1,10 +1,8 @@
 """What every test stands on: few threads, Triton without a GPU, and repeatable property tests."""
 
-import atexit
 import compileall
 import gc
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,11 @@ from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from tests.workers import forget_this_machine, pytest_addoption, pytest_runtestloop
+from tuner.measure import heap
+
+__all__ = ["pytest_addoption", "pytest_runtestloop"]  # hooks of pytest
+
 # Read when torch, numpy and Triton are imported, which nothing above does. Each pytest worker uses one core; where
 # there is no GPU Triton's kernels run in its interpreter.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -28,18 +31,18 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Ray's workers are as urgent as the tests. Else they wait for all other tests, and a worker of pytest waits for them.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
-# Of the processes that are started from here, the workers of pytest-xdist among them: glibc keeps the memory of tensors
-# for the next ones. Otherwise it returns it to the kernel, and each page that is used again costs a fault.
+# Here and in processes that are started from here: glibc keeps the memory of tensors for the next ones. Otherwise it
+# returns it to the kernel, and each page that is used again costs a fault.
+heap.keep()
 for variable in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
     os.environ.setdefault(variable, str(256 * 2**20))
 # What somebody tuned on this machine must not decide which code is tested: no table is at that place.
 os.environ["NAS_KERNEL_TABLES"] = str(Path(__file__).parent / "no-tables")
 os.environ.pop("NAS_KERNEL_LOCK", None)
-# Nor must a test read or write what somebody measured on this machine.
-os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="tessera-tests-")
-atexit.register(shutil.rmtree, os.environ["XDG_DATA_HOME"], ignore_errors=True)
-# Read when transformers is imported. It asks no network, and keeps the code of a model with the rest.
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": os.environ["XDG_DATA_HOME"] + "/huggingface"}
+forget_this_machine()
+os.environ["HF_HUB_OFFLINE"] = "1"
+# To ask whether there is a GPU must not start CUDA here: it cannot be used in a fork then.
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("nas", "searchspace", "kernels", "tuner", "dashboards", "benchmarks")
@@ -81,21 +84,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """On a fresh clone, each worker of pytest-xdist compiles its share of all files, which takes 8 s of CPU.
+    """On a fresh clone, a second process compiles all files, the last one first, while this one collects the tests.
 
-    Otherwise all workers compile all files at the same time. If pytest lacks what is used here, they do.
+    To compile them takes 8 s of CPU. If pytest lacks what is used here, this process does it alone.
     """
-    worker = getattr(session.config, "workerinput", None)
-    if worker is None or sys.dont_write_bytecode or not hasattr(rewrite, "_rewrite_test"):
-        return
-    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
-    for path in sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py"))[number::count]:
-        compileall.compile_file(path, quiet=2)  # if it was not compiled before
-    for path in sorted(Path(__file__).parent.rglob("test_*.py"))[number::count]:
+    wanted = session.config.option.workers and not sys.dont_write_bytecode and hasattr(rewrite, "_rewrite_test")
+    if wanted and os.fork() == 0:
+        try:
+            _compile(session)
+        finally:
+            os._exit(0)
+
+
+def _compile(session: pytest.Session) -> None:
+    """Write the bytecode of every file that has none."""
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"), reverse=True):
         kept = rewrite.get_cache_dir(path) / (path.stem + rewrite.PYC_TAIL)
         if rewrite._read_pyc(path, kept) is None and rewrite.try_makedirs(kept.parent):
             found, code = rewrite._rewrite_test(path, session.config)
             rewrite._write_pyc(session.config.stash[rewrite.assertstate_key], code, found, kept)
+    for package in reversed(PACKAGES):
+        for path in sorted((ROOT / package).rglob("*.py"), reverse=True):
+            compileall.compile_file(path, quiet=2)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -119,6 +129,27 @@ def what_a_file_leaves_is_spared() -> Iterator[None]:
     """What the tests of a file leave in memory stays, so no later collection searches it."""
     yield
     _spare_what_stays()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_file_leaves_blocks(forget_own_blocks) -> Iterator[None]:
+    """Blocks that files of users register in this process are those of one file of tests."""
+    yield
+    forget_own_blocks()
+
+
+@pytest.fixture(scope="session")
+def forget_own_blocks() -> Callable[[], None]:
+    """Unregisters the blocks that files of users have registered in this process."""
+
+    def forget_all() -> None:
+        for name in [name for name in sys.modules if name.startswith("nas_own_blocks")]:
+            from searchspace.registry import forget
+
+            forget(name)
+            del sys.modules[name]
+
+    return forget_all
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,9 @@
-"""What holds for all packages: light imports, rules that the linter cannot express, pins, docstrings, private paths."""
+"""What holds for all packages: light imports, pins, private paths, and what the README names."""
 
-import ast
-import functools
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +11,6 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("nas", "searchspace", "kernels", "tuner", "dashboards", "benchmarks")
-
-# Which of our own modules each package may import.
-ALLOWED_IMPORTS = {
-    "nas/store": ("nas.store", "nas.documents", "nas.errors", "nas.pareto", "nas.work"),
-    "tuner": ("tuner", "kernels", "nas.store", "nas.errors", "nas.files", "nas.registry"),
-    "kernels": ("kernels",),
-    "searchspace": ("searchspace", "kernels"),
-}
 
 
 def modules_after(statement: str) -> set[str]:
@@ -88,49 +77,6 @@ def test_kernels_is_not_mistaken_for_the_distribution_of_that_name():
     assert not hasattr(kernels, "__version__")
     with pytest.raises(ImportError):
         exec("from kernels import get_kernel")
-
-
-@pytest.mark.parametrize("package", ALLOWED_IMPORTS)
-def test_a_package_imports_only_what_it_builds_on(package):
-    allowed = ALLOWED_IMPORTS[package]
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line} imports {module}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for line, module in imports(path)
-        if module.partition(".")[0] in PACKAGES
-        and not any(module == name or module.startswith(name + ".") for name in allowed)
-    ]
-
-    assert not wrong, "\n".join(wrong)
-
-
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file, parsed once for all tests."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, module) of every import in a file, `from nas import store` as nas.store."""
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, name.name) for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            if node.module in PACKAGES:
-                yield from ((node.lineno, f"{node.module}.{name.name}") for name in node.names)
-            else:
-                yield node.lineno, node.module
-
-
-def test_every_module_says_what_it_is():
-    silent = [
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if not ast.get_docstring(parsed(path))
-    ]
-
-    assert not silent, f"modules without a docstring: {', '.join(silent)}"
 
 
 def requirements() -> list[Requirement]:

@@ -1,4 +1,4 @@
-"""The layout of the code: folders of a size that can be read, and imports without circles."""
+"""The layout of the code: folders of a size that can be read, imports in one direction, and what docstrings say."""
 
 import ast
 import graphlib
@@ -11,6 +11,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = [name for name in ("kernels", "searchspace", "tuner", "nas", "dashboards") if (ROOT / name).is_dir()]
 MOST = 20  # files in a folder
+ALLOWED_IMPORTS = {  # which of our own modules each package may import
+    "nas.store": ("nas.store", "nas.documents", "nas.errors", "nas.pareto", "nas.work"),
+    "tuner": ("tuner", "kernels", "nas.store", "nas.errors", "nas.files", "nas.registry"),
+    "kernels": ("kernels",),
+    "searchspace": ("searchspace", "kernels"),
+}
 
 
 def test_no_folder_holds_more_than_twenty_files():
@@ -34,13 +40,19 @@ def test_every_test_stands_where_its_subject_does():
 
 
 @pytest.fixture(scope="module")
-def modules() -> dict[str, ast.Module]:
-    """Every module by its dotted name."""
+def with_benchmarks() -> dict[str, ast.Module]:
+    """Every module by its dotted name, those of the benchmarks too."""
     return {
         name(path): ast.parse(path.read_text(encoding="utf-8"))
-        for package in PACKAGES
+        for package in (*PACKAGES, "benchmarks")
         for path in (ROOT / package).rglob("*.py")
     }
+
+
+@pytest.fixture(scope="module")
+def modules(with_benchmarks) -> dict[str, ast.Module]:
+    """Every module of the packages by its dotted name."""
+    return {each: tree for each, tree in with_benchmarks.items() if each.partition(".")[0] in PACKAGES}
 
 
 def test_no_modules_import_one_another_in_a_circle(modules):
@@ -55,6 +67,40 @@ def test_no_modules_import_one_another_in_a_circle(modules):
     }
 
     graphlib.TopologicalSorter(arrows).prepare()  # raises CycleError that names the circle
+
+
+@pytest.mark.parametrize("package", ALLOWED_IMPORTS)
+def test_a_package_imports_only_what_it_builds_on(package, modules):
+    """Imports for type checkers count too."""
+    allowed = ALLOWED_IMPORTS[package]
+    wrong = [
+        f"{module}:{line} imports {each}"
+        for module, tree in modules.items()
+        if f"{module}.".startswith(f"{package}.")
+        for line, each in imports(tree)
+        if each.partition(".")[0] in (*PACKAGES, "benchmarks")
+        and not any(f"{each}.".startswith(f"{known}.") for known in allowed)
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import, `from nas import store` as nas.store."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, each.name) for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module in (*PACKAGES, "benchmarks"):
+                yield from ((node.lineno, f"{node.module}.{each.name}") for each in node.names)
+            else:
+                yield node.lineno, node.module
+
+
+def test_every_module_says_what_it_is(with_benchmarks):
+    silent = [module for module, tree in with_benchmarks.items() if not ast.get_docstring(tree)]
+
+    assert not silent, f"modules without a docstring: {', '.join(silent)}"
 
 
 def name(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,12 @@ from nas.own import blocks
 from nas.own.blocks import BlockProblem
 from nas.own.imported import own
 from nas.own.report import checked
-from nas.own.source import PREFIX
 from nas.training.unit import run
 from nas.work import FailureKind, Work
 from searchspace.checking import cases
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
-from searchspace.registry import block_types, forget
+from searchspace.registry import block_types
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 EXAMPLE = (EXAMPLES / "own_block.py").read_text()
@@ -41,12 +39,10 @@ budget: {trials: 2}
 
 
 @pytest.fixture(autouse=True)
-def forgotten():
+def forgotten(forget_own_blocks):
     """No block of a test stays in this process."""
     yield
-    for name in [name for name in sys.modules if name.startswith(f"{PREFIX}blocks")]:
-        forget(name)
-        del sys.modules[name]
+    forget_own_blocks()
     assert "token_shift" not in block_types()
 
 
@@ -160,7 +156,7 @@ def test_a_worker_trains_a_block_from_its_text(tmp_path):
     assert 'File "far/mine.py"' in failed.message and "self.gone" in failed.message
 
 
-def test_a_study_trains_exports_and_loads_a_block_of_its_own(folder):
+def test_a_study_trains_exports_and_loads_a_block_of_its_own(forget_own_blocks, folder):
     (folder / "search.yaml").write_text(SEARCH + "runner: {inline: {process: false}}\n")
     nas.search("search.yaml")
     store, study = location.open_existing("own", None)
@@ -175,9 +171,7 @@ def test_a_study_trains_exports_and_loads_a_block_of_its_own(folder):
         check_continues(store, study, changed.model_copy(update={"blocks": {"other.py": EXAMPLE}}))
     assert header.read(folder / "out" / "architecture.yaml")["blocks"] == {"mine.py": EXAMPLE}
     assert "class TokenShift" in (folder / "out" / "model.py").read_text()
-    for name in [name for name in sys.modules if name.startswith(f"{PREFIX}blocks")]:  # as in a new process
-        forget(name)
-        del sys.modules[name]
+    forget_own_blocks()  # as in a new process
     with pytest.raises(SpaceError, match="nas --blocks FILE"):
         Architecture.load(folder / "out" / "architecture.yaml")
     model = nas.load("out").model

@@ -1,0 +1,77 @@
+"""Tests that run in forks: every report arrives, a file stays in one process, and a process that dies is no success."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+FILES = {
+    "conftest.py": "from tests.workers import pytest_addoption, pytest_runtestloop",
+    "test_first.py": """
+import os, pytest
+
+@pytest.fixture(scope="module")
+def process():
+    return os.getpid()
+
+@pytest.mark.parametrize("number", range(5))
+def test_stays(process, number):
+    assert process == os.getpid() != os.getppid()
+
+@pytest.mark.skip(reason="to be counted")
+def test_skipped():
+    pass
+""",
+    "test_second.py": """
+import os
+
+def test_fails(tmp_path):
+    os.system("echo said before the end")
+    assert [1, 2] == [1, 3]
+""",
+    "test_third.py": """
+import os
+
+def test_passes():
+    pass
+
+def test_ends_its_process():
+    os._exit(3)
+
+def test_is_not_reached():
+    pass
+""",
+}
+
+
+def run(folder, *options):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "--rootdir", folder, "--workers", "2", *options, folder], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_all_reports_arrive_and_a_process_that_ends_fails_its_tests(folder):
+    ended, said = run(folder)
+
+    assert ended == 1
+    assert re.search(r"3 failed, 6 passed, 1 skipped", said)
+    assert "assert [1, 2] == [1, 3]" in said and "said before the end" in said
+    assert said.count("the process that ran the tests of this file ended too early") >= 2
+    assert "test_third.py::test_is_not_reached" in said
+
+
+def test_the_first_failure_may_end_the_run(folder):
+    ended, said = run(folder, "-x")
+
+    assert ended == 1
+    assert "stopping after 1 failures" in said

@@ -1,0 +1,135 @@
+"""`pytest --workers 4`: what was collected once runs in four forks of the process, file by file.
+
+Nothing is imported or collected twice. Each fork takes the next file that no other took, and sends its reports. It then
+ends as pytest does without workers.
+"""
+
+import atexit
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain, groupby, pairwise
+from multiprocessing.connection import Connection, Pipe, wait
+
+import pytest
+
+PLACE = 2  # bytes that name a file
+ON_THE_TERMINAL = ("terminalreporter", "terminalprogress-plugin")
+
+
+def forget_this_machine() -> None:
+    """Neither read nor write what somebody, or another process of the tests, measured or tuned on this machine."""
+    folder = tempfile.mkdtemp(prefix="tessera-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["XDG_DATA_HOME"] = folder
+    os.environ["HF_MODULES_CACHE"] = f"{folder}/huggingface"  # read when transformers is imported
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N forks of one process")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """True after all tests ran. None leaves it to pytest: without workers, or after an error of the collection.
+
+    Raises:
+        Session.Failed: as many tests failed as `--maxfail` names, or `-x` was given and one failed.
+    """
+    option = session.config.option
+    if not option.workers or option.collectonly or session.testsfailed:
+        return None
+    files = [list(items) for _, items in groupby(session.items, key=lambda item: item.path)]
+    places, end = os.pipe()
+    os.write(end, b"".join(number.to_bytes(PLACE, "big") for number in range(len(files))))
+    os.close(end)
+    session.config.get_terminal_writer().flush()
+    workers: dict[Connection, int] = {}
+    for _ in range(option.workers):
+        source, reports = Pipe(duplex=False)
+        process = os.fork()
+        if process == 0:
+            _work(session, _taken(files, places), reports)
+            return True
+        reports.close()
+        workers[source] = process
+    os.close(places)
+    _follow(session, workers)
+    return True
+
+
+def _taken(files: list[list[pytest.Item]], places: int) -> Iterator[pytest.Item]:
+    """The tests of one file after the other. Of the processes that read `places`, each gets other files."""
+    while place := os.read(places, PLACE):
+        yield from files[int.from_bytes(place, "big")]
+
+
+class _Sender:
+    """Stands in for the reporter on the terminal."""
+
+    def __init__(self, config: pytest.Config, reports: Connection) -> None:
+        self._tw = config.get_terminal_writer()  # what other plugins write to
+        self._config, self._reports = config, reports
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        with suppress(BrokenPipeError):  # nobody listens any more, and this process is to end
+            self._reports.send(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+
+
+def _work(session: pytest.Session, items: Iterator[pytest.Item], reports: Connection) -> None:
+    """Run tests, and send their reports."""
+    forget_this_machine()
+    config, plugins = session.config, session.config.pluginmanager
+    sender = _Sender(config, reports)
+    for name in filter(plugins.has_plugin, ON_THE_TERMINAL):
+        plugins.unregister(name=name)
+    plugins.register(sender, "terminalreporter")
+    capture = plugins.getplugin("capturemanager")
+    capture.stop_global_capturing()  # its files are those of the other processes too
+    capture.start_global_capturing()
+    capture.suspend_global_capture()
+    for item, following in pairwise(chain(items, [None])):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.shouldfail or session.shouldstop:
+            raise session.Failed(session.shouldfail or session.shouldstop)
+
+
+def _follow(session: pytest.Session, workers: dict[Connection, int]) -> None:
+    """Show the reports as they come. A test without a complete report has failed: its process ended."""
+    hook, unfinished = session.config.hook, {item.nodeid: item for item in session.items}
+    try:
+        for report in _reports(session.config, list(workers)):
+            hook.pytest_runtest_logreport(report=report)
+            if report.when == "teardown":
+                del unfinished[report.nodeid]
+                hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+    except session.Failed:
+        for process in workers.values():
+            os.kill(process, signal.SIGINT)
+        raise
+    finally:
+        for source in workers:
+            source.close()  # a worker that still sends would wait for ever
+        for process in workers.values():
+            os.waitpid(process, 0)
+    for each in unfinished.values():
+        said = "the process that ran the tests of this file ended too early"
+        report = pytest.TestReport(each.nodeid, each.location, {}, "failed", said, "call")
+        hook.pytest_runtest_logreport(report=report)
+
+
+def _reports(config: pytest.Config, sources: list[Connection]) -> Iterator[pytest.TestReport]:
+    """What the workers send, until the last one ends."""
+    while sources:
+        for source in wait(sources):
+            try:
+                data = source.recv()
+            except EOFError:
+                sources.remove(source)
+            else:
+                yield config.hook.pytest_report_from_serializable(config=config, data=data)
