@@ -48,15 +48,16 @@ def _written(found: Value) -> str:
 
 
 def check_objective(objective: Objective, task: Task, name: str) -> None:
-    """Raise ValueError if `objective` has an option without effect, or is a metric that `task` does not report.
+    """Raise ValueError if no new search may have `objective`, it has no value for `task`, or is a metric that it lacks.
 
     name: of the task. A metric must not be turned around either.
 
     The user decides the direction of a metric that the task does not declare. A user's own task that declares no
     metrics may have any.
     """
-    if objective.unused:
-        raise ValueError(f"objective {objective.name}: {objective.unused}")
+    if objective.refused:
+        raise ValueError(f"objective {objective.name}: {objective.refused}")
+    objective.check(task)
     declared = reported(task)
     if declared is None or not isinstance(objective, MetricObjective):
         return

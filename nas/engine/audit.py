@@ -32,6 +32,7 @@ class Audit:
         self.demoted: frozenset[int] = frozenset()
         self.found: dict[str, Correlation] = {}
         self.steps = 0  # the length of training that was compared
+        self.equal_metric = False  # whether all trials that were compared have the same value of the metric
         self._results: dict[int, dict[int, tuple[float, ...]]] = {}  # length -> trial -> values
         self._next: dict[int, int] = {}  # length -> results at its next audit
 
@@ -57,6 +58,7 @@ class Audit:
         self.steps, before = steps, self.demoted
         results = self._results[steps].values()
         quality = [values[self.quality] for values in results]
+        self.equal_metric = len(set(quality)) == 1
         seen = {place: correlation([values[place] for values in results], quality) for place in self.probes}
         self.found = {self.probes[place]: each for place, each in seen.items() if each is not None}
         self.demoted = frozenset(place for place, each in seen.items() if each is None or each.low <= 0)

@@ -13,7 +13,7 @@ from functools import partial
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.engine.proposer import evidence
+from nas.engine.proposer import evidence as evidence_of
 from nas.errors import UsageError
 from nas.objectives import make
 from nas.objectives.contract import NoValue, Objective, Search
@@ -55,7 +55,8 @@ class Wanted:
 def wanted(study: Study, spec: Spec) -> Objective:
     """The objective, for inputs of the shape of the study's task.
 
-    Raises UsageError if it needs training, names a machine, or if the search has an objective of this name.
+    Raises UsageError if it needs training, names a machine, has a wrong name or an option without effect, or if the
+    search has an objective of this name.
     """
     config = SearchConfig.stored(study.config)
     objective = make(spec, factory.shape(config))
@@ -63,6 +64,8 @@ def wanted(study: Study, spec: Spec) -> Objective:
         raise UsageError(f"objective {objective.name}: it is found where this command runs, so leave out `on`.")
     if objective.stage != "cost":
         raise UsageError(f"objective {objective.name}: it needs a training or a probe, so trials cannot get it later.")
+    if objective.refused and all(each["name"] != objective.name for each in study.objectives):
+        raise UsageError(f"objective {objective.name}: {objective.refused}.")
     if any(each.name == objective.name for each in factory.objectives(config)):
         raise UsageError(
             f"objective {objective.name}: the search has one of this name. Give the new one another, as in "
@@ -128,7 +131,7 @@ def find(
     """
     config = SearchConfig.stored(study.config)
     for each in some:
-        each.objective.begin(Search(factory.space(config), store, say, partial(evidence, store, study)))
+        each.objective.begin(Search(factory.space(config), store, say, partial(evidence_of, store, study)))
     seen: set[tuple[int, int | None]]
     seen = {(unit.number, unit.rung) for unit in store.results_since(study.id, light=True) if unit.later}
     while True:
@@ -155,7 +158,10 @@ def _found(store: Store, study: Study, wanted: Wanted, number: int) -> Rescored:
         if wanted.rung is not None:
             store.add_no_value(trial.id, wanted.rung, (FailureKind.NO_VALUE.value, str(error)))
         return result(None, str(error))
+    if evidence is not None and (first := next(evidence_of(store, study, objective.name), None)) is not None:
+        objective.check_like(first)  # another device may have begun at the same moment
     described = {"name": objective.name, "direction": str(objective.direction)}
     if not store.add_value(trial.id, described, value, evidence, rung=wanted.rung):  # another process was faster
-        return result(store.trial(study.id, number).cheap_values[objective.name], old=True)
+        faster = store.trial(study.id, number).cheap_values.get(objective.name)
+        return result(faster, "" if faster is not None else "another process found that it does not run", old=True)
     return result(value)

@@ -24,6 +24,7 @@ from searchspace.registry import Configured
 PHASES = ("prefill", "decode", "train")
 WHOLE = ("first_token", "generate")  # phases that are measured as a whole, never predicted
 NEW_TOKENS = 32
+MOST_THREADS = 1024  # of torch: with 100,000 the process ends with a segmentation fault
 # Untimed calls right before each timed one: in use a step follows a step, and finds code and weights in the caches.
 # Prompts of `LONG` positions, over all sequences, need none: they find little of themselves in the caches.
 WARM, LONG = {"decode": 3, "prefill": 2}, 256
@@ -59,6 +60,8 @@ class Setting:
                 continue
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be at least 1, but got {value}.")
+        if self.threads > MOST_THREADS:
+            raise ValueError(f"threads must be at most {MOST_THREADS:,}, but got {self.threads}.")
 
     @property
     def tokens(self) -> int:

@@ -56,7 +56,7 @@ class Entry:
     @property
     def repeated(self) -> float:
         """Milliseconds of a later call of the same piece in one model."""
-        return self.details["repeated"] if self.details else self.milliseconds
+        return (self.details or {}).get("repeated") or self.milliseconds
 
     @property
     def elements(self) -> tuple[int, ...]:
@@ -196,7 +196,11 @@ def _entry(row: Measurement) -> Entry | None:
         served, told, quiet = tuple(more["served"]), more["told"], more.get("quiet")
         middle = row.milliseconds or math.nan
         low, high = row.low or middle, row.high or middle
-        whole = all(0 < each < math.inf for each in (low, middle, high, middle if quiet is None else quiet))
-        return Entry(middle, low, high, served, dict(told) if told else None, quiet) if whole else None
+        details = dict(told) if told else {}
+        further = [quiet, details.get("repeated"), details.get("load")]
+        numbers = [low, middle, high, *(each for each in further if each is not None)]
+        whole = all(0 < each < math.inf for each in numbers)
+        whole &= all(type(each) is int for each in details.get("elements", ()))
+        return Entry(middle, low, high, served, details or None, quiet) if whole else None
     except (KeyError, ValueError, TypeError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,19 @@ class Direction(StrEnum):
 
     MINIMISE = "minimize"
     MAXIMISE = "maximize"
+
+
+NAME = re.compile(r"[^\W\d_][\w.-]{0,63}")
+COLUMNS = ("trial", "rung", "state", "architecture", "steps", "arm", "baseline", "final", "activity", "note", "seconds")
+
+
+def name_problem(name: str) -> str:
+    """Why an objective cannot be called so, as a sentence; empty if it can. Tables have its values in a column."""
+    if name in COLUMNS:
+        return f"{name!r} is another column of the tables, so it cannot be the name of an objective"
+    if not NAME.fullmatch(name):
+        return f"a name is a letter and up to 63 letters, digits, dots, hyphens and underscores, but got {name!r}"
+    return ""
 
 
 class NoValue(NasError):
@@ -66,7 +80,7 @@ class Objective(ABC):
     direction: Direction = Direction.MINIMISE
     stage: Stage = "cost"
     settled: ClassVar[bool] = False
-    unused: str = ""  # an option that has no effect; a search file is refused for it, a study that exists goes on
+    refused: str = ""  # why no new search may have it, such as an option without effect; a study that exists goes on
     machine: str | None = None  # the name of the machine that finds its values, if its stage is `later`
 
     def __init__(self, shape: Shape) -> None:
@@ -82,6 +96,9 @@ class Objective(ABC):
     def begin(self, search: Search) -> None:  # noqa: B027  # most have nothing to begin
         """Called once when a search begins, before anything is evaluated. It must not measure anything."""
 
+    def check(self, task: Task) -> None:  # noqa: B027  # most have a value for every task
+        """Raise ValueError if it has no value for any model of `task`."""
+
     def evidence(self, architecture: Architecture) -> dict[str, Any] | None:
         """How a measured value was found, as plain data that is stored with the trial; None for a computed value."""
         return None
@@ -92,6 +109,9 @@ class Objective(ABC):
         It runs on a worker.
         """
         return {}
+
+    def check_like(self, evidence: Mapping[str, Any]) -> None:  # noqa: B027  # most values are the same everywhere
+        """Raises UsageError if a value of the study, found so, cannot stand next to those that are found here."""
 
     def unlike(self, evidence: Mapping[str, Any]) -> str:
         """Why a value that a worker found so cannot stand next to the others of the study; empty if it can."""

@@ -29,7 +29,7 @@ from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
 from nas.latency.runs import NEW_TOKENS, WHOLE, Setting, impossible
 from nas.latency.table import Table
-from nas.objectives.contract import NoValue, Objective, Search
+from nas.objectives.contract import NoValue, Objective, Search, name_problem
 from nas.objectives.registry import objective
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
@@ -86,7 +86,9 @@ class Latency(Objective):
             new_tokens=NEW_TOKENS if new_tokens is None else new_tokens,
         )
         if new_tokens is not None and phase != "generate":
-            self.unused = f"new_tokens has an effect in the phase generate only, and this is {phase}"
+            self.refused = f"new_tokens has an effect in the phase generate only, and this is {phase}"
+        if name is not None and (problem := name_problem(name)):
+            self.refused = problem
         self.method: Method = "measured" if phase in WHOLE or self.extras else method
         self.name, self.count, self.bound, self.load = name or f"{phase}_{self.unit}", check, bound, load
         if on is not None:
@@ -113,24 +115,26 @@ class Latency(Objective):
         if self.stage != "cost":  # the device is that of a worker, or of another machine
             self._device = next((then["device"] for then in search.evidence(self.name)), None)
             return
-        here = self.predictor.table.device
         self._check_device()
-        for then in search.evidence(self.name):
-            if then["device"]["key"] != here.key:
-                raise UsageError(
-                    f"objective {self.name}: the study's latencies are of {then['device']['name']} "
-                    f"({then['device']['key']}), but this is {here.name} ({here.key}): go on there, or give the search "
-                    "a new name (study: ...)."
-                )
-            known = {"depth": None, **then}  # an older version kept neither threads nor new tokens
-            setting = {name: getattr(self.setting, name) for name in self._compared if name in known}
-            other = [f"{name} {known[name]}, not {now}" for name, now in setting.items() if known[name] != now]
-            if other:
-                raise UsageError(
-                    f"objective {self.name}: the study's latencies are of {', '.join(other)}: give this one a name of "
-                    "its own (name: ...)."
-                )
-            return
+        if (first := next(iter(search.evidence(self.name)), None)) is not None:
+            self.check_like(first)
+
+    def check_like(self, evidence: Mapping[str, Any]) -> None:
+        """Raises UsageError if it is of another device or in another setting."""
+        here, there = self.predictor.table.device, evidence["device"]
+        if there["key"] != here.key:
+            raise UsageError(
+                f"objective {self.name}: the study's latencies are of {there['name']} ({there['key']}), but this is "
+                f"{here.name} ({here.key}): go on there, or give this one a name of its own (name: ...)."
+            )
+        known = {"depth": None, **evidence}  # an older version kept neither threads nor new tokens
+        setting = {name: getattr(self.setting, name) for name in self._compared if name in known}
+        other = [f"{name} {known[name]}, not {now}" for name, now in setting.items() if known[name] != now]
+        if other:
+            raise UsageError(
+                f"objective {self.name}: the study's latencies are of {', '.join(other)}: give this one a name of "
+                "its own (name: ...)."
+            )
 
     def _check_device(self) -> None:
         """Raises UsageError if the device here cannot tell the value."""

@@ -21,21 +21,29 @@ MOST = 5000  # results that are read, the first ones of the study
 @dataclass(frozen=True)
 class Probe:
     """A probe at the last audit. correlation: with the first metric after `steps` steps, both in the sense that smaller
-    is better; None if all scores are equal. demoted: whether the search ignores it."""
+    is better; None if all scores are equal, or all values of the metric. demoted: whether the search ignores it."""
 
     name: str
     steps: int
     correlation: Correlation | None
     demoted: bool
+    equal_metric: bool = False  # whether the metric has the same value for all trials
 
     def sentence(self) -> str:
         """Whether it ranks the trained architectures, in words."""
+        if self.equal_metric:
+            return f"The metric is the same for all trials, so the probe {self.name} is demoted: the search ignores it."
         if self.correlation is None:
             return f"The probe {self.name} has the same score for all trials; it is demoted: the search ignores it."
         figures = (
             f"rank correlation {self.correlation}, {plural(self.correlation.trials, 'trial')} after "
             f"{plural(self.steps, 'step')}"
         )
+        if self.correlation.high < 0:
+            return (
+                f"The probe {self.name} ranks the trials the wrong way round ({figures}); it is demoted: the search "
+                "ignores it. The opposite direction would rank them."
+            )
         if self.demoted:
             return f"The probe {self.name} does not rank the trials ({figures}); it is demoted: the search ignores it."
         return f"The probe {self.name} ranks the trials ({figures})."
@@ -59,7 +67,8 @@ def probes(store: Reader, study: Study) -> list[Probe]:
     if not audit.steps:
         return []
     return [
-        Probe(name, audit.steps, audit.found.get(name), place in audit.demoted) for place, name in audit.probes.items()
+        Probe(name, audit.steps, audit.found.get(name), place in audit.demoted, audit.equal_metric)
+        for place, name in audit.probes.items()
     ]
 
 

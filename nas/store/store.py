@@ -136,12 +136,12 @@ class Store(Reader):
         *,
         rung: int | None = None,
     ) -> bool:
-        """Give a trial a value of an objective that needs no training -> whether it had none.
+        """Give a trial a value of an objective that needs no training -> whether nothing was known.
 
         objective: {"name": ..., "direction": "minimize" | "maximize"}; the study lists it from then on. evidence: how
         it was measured. rung: 1 + the place of an objective that the search waits for: the value is then in the study's
-        sequence, as a probe that is done. Raises ValueError for a value that is not finite, StoreError for a
-        trial that was deleted.
+        sequence, as a probe that is done, unless there is a probe that found none. Raises ValueError for a value that
+        is not finite, StoreError for a trial that was deleted.
         """
         endings.check_finite({objective["name"]: value})
         return self.database.write(

@@ -24,6 +24,12 @@ class Probe(ProbeObjective):
         self.direction = direction
 
 
+def check_examples(name: str, task: Task) -> None:
+    """Raise ValueError if a batch of `task` has fewer than two examples, which the probe `name` compares."""
+    if task.shape.batch < 2:
+        raise ValueError(f"{name} needs a batch of at least two examples, but the task has {task.shape.batch}.")
+
+
 def loss_of(model: nn.Module, batch: Batch, task: Task) -> Tensor:
     """The loss that training would minimise, a scalar with a gradient."""
     context = Context()

@@ -5,7 +5,7 @@ example says which activations are positive. K[i, j] counts the places where the
 score is log |det K|.
 
 The paper looks at the inputs of ReLU. Models here have other activations as well, so the outputs of all linear layers
-are used, the same for every architecture.
+are used, the same for every architecture. If there is none, as in a model of LSTMs alone, the output of the model is.
 """
 
 from __future__ import annotations
@@ -22,19 +22,17 @@ from nas.tasks.contract import Batch, Task
 
 @objective("activation_distance")
 class ActivationDistance(Probe):
-    """log |det K| of the codes of a batch. Raises ValueError for a model without linear layers."""
+    """log |det K| of the codes of a batch."""
 
     def score(self, model: nn.Module, batch: Batch, task: Task) -> float:
         with torch.no_grad(), watched(model) as seen:
             loss_of(model, batch, task)
-        entered, _ = seen.of_model()
-        return of_activations([each for each in seen.linear if len(each) == len(entered)])
+        entered, output = seen.of_model()
+        return of_activations([each for each in seen.linear if len(each) == len(entered)] or [output])
 
 
 def of_activations(layers: Sequence[Tensor]) -> float:
-    """The score of the outputs [examples, ...] of some layers. Raises ValueError if there is none."""
-    if not layers:
-        raise ValueError("the model has no linear layers whose outputs have one row for each example.")
+    """The score of the outputs [examples, ...] of one layer or more."""
     agreements = torch.zeros(len(layers[0]), len(layers[0]), dtype=torch.float64)
     for each in layers:
         codes = (each.flatten(1) > 0).double().cpu()

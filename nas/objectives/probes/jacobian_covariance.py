@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nas.objectives.probes._passes import Probe, loss_of, watched
+from nas.objectives.probes._passes import Probe, check_examples, loss_of, watched
 from nas.objectives.registry import objective
 from nas.tasks.contract import Batch, Task
 
@@ -24,6 +24,10 @@ K = 1e-5
 class JacobianCovariance(Probe):
     """Larger if the Jacobians of the examples of a batch are less alike. The batch needs two examples."""
 
+    def check(self, task: Task) -> None:
+        """Raise ValueError if a batch of the task has a single example."""
+        check_examples(self.name, task)
+
     def score(self, model: nn.Module, batch: Batch, task: Task) -> float:
         with watched(model) as seen:
             loss_of(model, batch, task)
@@ -33,8 +37,12 @@ class JacobianCovariance(Probe):
 
 
 def of_jacobians(jacobians: Tensor) -> float:
-    """The score of Jacobians [examples, inputs]. Raises ValueError for fewer than two examples."""
+    """The score of Jacobians [examples, inputs]. Raises ValueError for fewer than two examples, and if one does
+    not vary over the inputs."""
     if len(jacobians) < 2:
         raise ValueError("the Jacobians of a single example have no correlation; the batch needs two.")
-    values = torch.linalg.eigvalsh(torch.corrcoef(jacobians.double()))
+    correlations = torch.corrcoef(jacobians.double())
+    if not correlations.isfinite().all():
+        raise ValueError("the Jacobian of an example does not vary over its inputs: gradients vanish or overflow.")
+    values = torch.linalg.eigvalsh(correlations)
     return -(torch.log(values.clamp(min=0) + K) + 1 / (values.clamp(min=0) + K)).sum().item()

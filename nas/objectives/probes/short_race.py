@@ -47,15 +47,14 @@ class ShortRace(ProbeObjective):
         self.steps, self.length, self.batch, self.learning_rate = steps, length, batch, learning_rate
         self.direction = Direction.MINIMISE
 
+    def check(self, task: Task) -> None:
+        """Raise ValueError if models of the task are no decoders of symbols, or have fewer than 6 of them."""
+        _symbols(task)
+
     def score(self, model: nn.Module, batch: Batch, task: Task) -> float:
-        """See `ProbeObjective.score`. The model keeps its weights: a copy runs. Raises ValueError if the model is not a
-        decoder of symbols, or has fewer than 6 of them."""
-        symbols = task.requires().get("vocabulary")
-        if task.requires().get("kind") != "decoder" or not isinstance(symbols, int):
-            raise ValueError("short_race needs a decoder of symbols.")
-        if symbols < 6:
-            raise ValueError(f"short_race needs at least 6 symbols, but the task has {symbols}.")
-        used, length = min(symbols, MOST_SYMBOLS), min(self.length, self.shape.length)
+        """See `ProbeObjective.score`. The model keeps its weights: a copy runs. Raises ValueError as `check` does."""
+        used = min(_symbols(task), MOST_SYMBOLS)
+        length = min(self.length, self.shape.length)
         races = (recall, copying, compression)
         return sum(self._raced(model, each, used, length) for each in races) / len(races)
 
@@ -72,6 +71,16 @@ class ShortRace(ProbeObjective):
         with torch.no_grad():
             drawn = race(torch.Generator().manual_seed(self.steps), 4 * self.batch, length, symbols)
             return float(loss_of(runner, drawn, device))
+
+
+def _symbols(task: Task) -> int:
+    """How many symbols the decoders of a task know. Raises ValueError if they are none, or know fewer than 6."""
+    symbols = task.requires().get("vocabulary")
+    if task.requires().get("kind") != "decoder" or not isinstance(symbols, int):
+        raise ValueError("short_race needs a decoder of symbols.")
+    if symbols < 6:
+        raise ValueError(f"short_race needs at least 6 symbols, but the task has {symbols}.")
+    return symbols
 
 
 def loss_of(model: nn.Module, drawn: Drawn, device: torch.device) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.objectives.contract import Direction
-from nas.objectives.probes._passes import Probe, loss_of, split
+from nas.objectives.probes._passes import Probe, check_examples, loss_of, split
 from nas.objectives.registry import objective
 from nas.options import whole
 from nas.tasks.contract import Batch, Task
@@ -31,6 +31,10 @@ class ZiCo(Probe):
     ) -> None:
         super().__init__(shape, direction)
         self.parts = parts
+
+    def check(self, task: Task) -> None:
+        """Raise ValueError if a batch of the task cannot be divided."""
+        check_examples(self.name, task)
 
     def score(self, model: nn.Module, batch: Batch, task: Task) -> float:
         layers = [each for each in model.parameters() if each.ndim > 1 and each.requires_grad]

@@ -24,7 +24,7 @@ def add(
     evidence: Mapping[str, Any] | None,
     rung: int | None,
 ) -> bool:
-    """Give the trial, and each of its finished rungs, the value -> whether it had none.
+    """Give the trial, and each of its finished rungs, the value -> whether nothing was known.
 
     objective: {"name": ..., "direction": "minimize" | "maximize"}; the study's list gets it if it is not there. rung:
     of the probe that is added to the study's sequence; None adds none. Raises StoreError if the trial was deleted.
@@ -34,7 +34,7 @@ def add(
     lock(connection, _study_of(connection, trial_id))
     row = dict(connection.execute(covered).mappings().one())
     _declare(connection, row["study_id"], objective)
-    if name in row["cheap_values"]:
+    if name in row["cheap_values"] or (rung is not None and _has_probe(connection, trial_id, rung)):
         return False
     changes: dict[str, Any] = {"cheap_values": row["cheap_values"] | {name: value}}
     if evidence is not None:
@@ -58,12 +58,16 @@ def add_none(connection: Connection, trial_id: int, rung: int, failure: tuple[st
     """Add a failed probe of the trial to the study's sequence -> whether it has none of this rung."""
     study_id = _study_of(connection, trial_id)
     lock(connection, study_id)
-    same = select(unit.c.id).where(unit.c.trial_id == trial_id, unit.c.kind == UnitKind.PROBE, unit.c.rung == rung)
-    if connection.execute(same).first() is not None:
+    if _has_probe(connection, trial_id, rung):
         return False
     why = {"error_kind": failure[0], "error_text": storable(failure[1])}
     _probe(connection, study_id, trial_id, rung, {"state": UnitState.FAILED, **why})
     return True
+
+
+def _has_probe(connection: Connection, trial_id: int, rung: int) -> bool:
+    same = select(unit.c.id).where(unit.c.trial_id == trial_id, unit.c.kind == UnitKind.PROBE, unit.c.rung == rung)
+    return connection.execute(same).first() is not None
 
 
 def _study_of(connection: Connection, trial_id: int) -> int:

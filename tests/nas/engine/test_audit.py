@@ -8,7 +8,7 @@ from nas import report
 from nas.engine.audit import FIRST, Audit
 from nas.engine.replay import replay
 from nas.report import summary
-from nas.report.probes import probes
+from nas.report.probes import Probe, probes
 from nas.work import Outcome
 
 STAGES = [("loss", "metric"), ("snip", "probe"), ("flops", "cost"), ("zico", "probe")]
@@ -73,6 +73,24 @@ def test_a_probe_that_ranks_all_trials_is_not_demoted_by_those_that_were_chosen_
             audit.tell(number, 30, (losses[number], scores[number]))
         demoted += bool(audit.demoted)
     assert demoted <= 1
+
+
+def test_the_sentence_says_why_a_probe_is_demoted() -> None:
+    for values, reason in [
+        (lambda number: (float(number), 1.0), "The probe snip has the same score for all trials; it is demoted"),
+        (lambda number: (0.0, float(number)), "The metric is the same for all trials, so the probe snip is demoted"),
+        (
+            lambda number: (float(number), -float(number)),
+            "The probe snip ranks the trials the wrong way round (rank",
+        ),
+        (lambda number: (float(number % 7), float(number % 5)), "The probe snip does not rank the trials (rank corr"),
+    ]:
+        audit = Audit({1: "snip"}, 0)
+        for number in range(FIRST):
+            audit.tell(number, 10, values(number))
+        assert audit.demoted == {1}
+        found = Probe("snip", 10, audit.found.get("snip"), True, audit.equal_metric)
+        assert found.sentence().startswith(reason)
 
 
 def test_without_a_probe_or_a_metric_there_is_no_audit() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nas.config import factory
-from nas.engine import session
+from nas.engine import rescoring, session
 from nas.engine.arm import counts
 from nas.engine.replay import replay
 from nas.engine.scores import Later, Scores
@@ -14,6 +14,7 @@ from nas.errors import UsageError
 from nas.objectives import make
 from nas.report import summary, trials
 from nas.store import Unit, UnitKind, UnitState, open_store
+from nas.store.upkeep.damage import damage
 from searchspace.cost import Shape
 
 ON = "{latency: {length: 4, threads: 1, on: {machine: laptop}, name: laptop_ms}}"
@@ -106,6 +107,38 @@ def test_a_strategy_is_told_again_with_the_value_that_came(describe):
     assert seen == []  # once it is asked for something
     arm.propose(2, 1)
     assert seen == [(0, (1.0, 7.0), None), (1, None, "no value")]
+
+
+def test_of_two_processes_that_disagree_whether_a_trial_runs_the_first_counts(describe, search, monkeypatch):
+    """Both serve one machine; one of them was out of memory."""
+    with search(describe(objectives=f"[loss, {ON}]", budget="{trials: 2}")).store as store:
+        study = store.study("tried")
+        first, second = (store.trial(study.id, number).id for number in (0, 1))
+        described, none = {"name": "laptop_ms", "direction": "minimize"}, ("no value", "it does not run")
+        assert store.add_no_value(first, 2, none) and not store.add_value(first, described, 3.0, rung=2)
+        assert store.add_value(second, described, 3.0, rung=2) and not store.add_no_value(second, 2, none)
+        assert ["laptop_ms" in each.values for each in trials.results(store, study)] == [False, True]
+        assert replay(store, study).same and damage(store.database) == []
+
+    objective = make({"latency": {"length": 4, "name": "laptop_ms"}}, Shape(length=4))
+    with search(describe(objectives=f"[loss, {ON}]", budget="{trials: 3}")).store as store:
+        third = store.trial(store.study("tried").id, 2).id
+
+        def slower(architecture):
+            store.add_no_value(third, 2, none)
+            return 3.0
+
+        monkeypatch.setattr(objective, "evaluate", slower)
+        monkeypatch.setattr(objective, "evidence", lambda architecture: None)
+        (found,) = rescoring.find(store, store.study("tried"), [rescoring.Wanted(objective, 2)])
+        assert (found.trial, found.value, found.old) == (2, None, True)
+
+
+def test_a_machine_is_named_as_a_shell_reads_it(describe, search):
+    on = ON.replace("laptop}", "my laptop}")
+    with search(describe(objectives=f"[loss, {on}]", budget="{trials: 1}")).store as store:
+        (waits,) = summary.pending(store, store.study("tried"))
+    assert waits.endswith(": nas latency serve tried --machine 'my laptop'")
 
 
 def test_the_first_objective_cannot_come_later(describe):

@@ -66,6 +66,25 @@ def test_the_value_of_a_faster_process_counts(ended, monkeypatch):
     )
 
 
+@pytest.mark.usefixtures("measured_once")
+def test_values_of_another_device_that_came_meanwhile_are_not_mixed_with_those_of_this_one(ended, monkeypatch):
+    """Two machines of different kinds begin at the same moment, when the study has no value yet."""
+    store, study = ended.store, ended.study
+    objective = rescoring.wanted(study, {"latency": {"length": 4, "threads": 1, "method": "measured"}})
+    described = {"name": "prefill_ms", "direction": "minimize"}
+    measured = objective.evaluate
+
+    def meanwhile(architecture, metrics=None):
+        other = {"key": "f00d", "name": "Another CPU"}
+        store.add_value(store.trial(study.id, 0).id, described, 7.0, {"device": other})
+        return measured(architecture)
+
+    monkeypatch.setattr(objective, "evaluate", meanwhile)
+    with pytest.raises(UsageError, match=r"prefill_ms: the study's latencies are of Another CPU \(f00d\), but this is"):
+        list(rescoring.rescore(store, study, objective))
+    assert [each.values.get("prefill_ms") for each in trials.results(store, study)] == [7.0] + [None] * 5
+
+
 def test_a_trial_that_was_deleted_meanwhile_is_told(ended):
     for adds in (
         lambda: ended.store.add_value(10**6, {"name": "flops", "direction": "minimize"}, 1.0),
@@ -116,6 +135,10 @@ def test_follows_a_search_until_it_ends(ended, describe, search, monkeypatch):
         ("parameters", "the search has one of this name"),
         ("bits_per_byte", "needs a training or a probe"),
         ({"latency": {"on": {"machine": "laptop"}}}, "it is found where this command runs, so leave out `on`"),
+        ({"latency": {"name": "trial"}}, "'trial' is another column of the tables"),
+        ({"latency": {"name": "a/b"}}, "a name is a letter and up to 63 letters, .* but got 'a/b'"),
+        ({"latency": {"new_tokens": 3}}, "new_tokens has an effect in the phase generate only"),
+        ({"latency": {"threads": 100_000}}, "threads must be at most 1,024, but got 100000"),
         ({"latency": {"phase": "decod"}}, "No phase is called 'decod'. Did you mean 'decode'"),
     ],
 )

@@ -1,6 +1,7 @@
 """What was measured is found again in the database, as long as it is still what would be measured."""
 
 import itertools
+import json
 import math
 import shutil
 
@@ -168,6 +169,24 @@ def test_a_damaged_row_is_not_used(store, change):
     assert after.model(MODEL.hash, SETTING) is None and after.remembered is None
     keys = [row.problem for row in store.measurements(stored.PIECE)]
     assert keys and not any(map(after.piece, keys))
+
+
+@pytest.mark.parametrize("told", [{"repeated": "x"}, {"repeated": -5}, {"load": "abc"}, {"elements": ["a"]}, [1]])
+def test_a_piece_whose_further_values_are_damaged_is_not_used(store, told):
+    with store.database.engine.begin() as connection:
+        connection.execute(update(measurement).values(configuration=json.dumps({"served": [], "told": told})))
+    after = Table(store)
+    keys = [row.problem for row in store.measurements(stored.PIECE)]
+    assert keys and not any(map(after.piece, keys))
+
+
+@pytest.mark.parametrize("told", [None, {}, {"elements": [1]}, {"repeated": None}])
+def test_without_a_time_of_its_own_a_later_call_takes_as_long_as_the_first(store, told):
+    with store.database.engine.begin() as connection:
+        connection.execute(update(measurement).values(configuration=json.dumps({"served": [], "told": told})))
+    after = Table(store)
+    some = [after.piece(row.problem) for row in store.measurements(stored.PIECE)]
+    assert some and all(each.repeated == each.milliseconds for each in some)
 
 
 def test_says_what_served_each_problem_once(known):

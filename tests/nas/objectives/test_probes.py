@@ -7,9 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nas.config.checks import check_objective
 from nas.objectives import make
 from nas.objectives.probes import activation_distance, jacobian_covariance, short_race, zico
 from nas.objectives.probes._passes import split
+from nas.tasks.synthetic.associative_recall import AssociativeRecall
+from nas.tasks.vision.digits import Digits
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import build
@@ -108,6 +111,20 @@ def test_a_probe_is_finite_repeatable_and_leaves_the_model_as_it_was(name, model
 def test_one_example_is_not_enough(name, model):
     with pytest.raises(ValueError, match="two"):
         scored(name, model, torch.zeros(1, 5, dtype=torch.int64), Tokens())
+    with pytest.raises(ValueError, match=f"{name} needs a batch of at least two examples, but the task has 1"):
+        check_objective(make(name, Shape()), AssociativeRecall(batch=1), "associative_recall")
+    check_objective(make(name, Shape()), AssociativeRecall(batch=2), "associative_recall")
+
+
+def test_gradients_that_vanish_have_no_correlation(model):
+    with pytest.raises(ValueError, match="does not vary over its inputs: gradients vanish or overflow"):
+        jacobian_covariance.of_jacobians(torch.tensor([[1.0, 2.0], [0.0, 0.0]]))
+
+
+def test_a_model_without_linear_layers_is_scored_by_its_output():
+    text = "kind: decoder\nwidth: 8\nvocabulary: 11\nbody: [lstm]"
+    tokens = torch.randint(0, 11, (4, 9), generator=torch.Generator().manual_seed(0))
+    assert math.isfinite(scored("activation_distance", build(Architecture.parse(text)), tokens, Tokens()))
 
 
 def test_a_loss_that_does_not_call_the_model_cannot_be_seen(line):
@@ -167,3 +184,5 @@ def test_a_short_race_needs_a_decoder_of_symbols(model):
     task.requires = lambda: {"kind": "encoder"}
     with pytest.raises(ValueError, match="needs a decoder of symbols"):
         make("short_race", Shape()).score(model, None, task)
+    with pytest.raises(ValueError, match="needs a decoder of symbols"):
+        check_objective(make("short_race", Shape()), Digits(), "digits")
