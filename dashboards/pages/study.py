@@ -62,7 +62,7 @@ def view(ask: Ask) -> View:
             "study": study.study.name,
             "status": status.to_dict(),
             "sentences": [*status.ranking.sentences(), *(each.sentence() for each in status.probes), *status.pending],
-            "controls": [each.sentence() for each in status.controls],
+            "controls": [*(each.sentence() for each in status.controls), *status.uncompared],
             "verdict": status.verdict.sentence if status.verdict else None,
             "notes": status.verdict.notes() if status.verdict else [],
             "search_file": study.remember(

@@ -39,6 +39,8 @@ def place(file: Any, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
 def _arm(name: str, written: Any, budget: Any) -> dict[str, Any]:
     if not isinstance(written, list):
         return {"strategy": name, "share": written}
+    if not written:
+        raise ValueError(f"{name} has no architectures" if name != LIST else "the list has no architectures")
     trials = budget.get("trials") if isinstance(budget, dict) else None
     trials = documents.number(trials) if isinstance(trials, str) else trials
     if not isinstance(trials, int):
@@ -46,4 +48,4 @@ def _arm(name: str, written: Any, budget: Any) -> dict[str, Any]:
         raise ValueError(f"a list needs `budget: {{trials: ...}}`; without it, state the share: {path}")
     if len(written) >= trials:
         raise ValueError(f"has {len(written)} architectures, as many as `budget` has trials, or more")
-    return {"architectures": written, "share": max(len(written), 1) / trials}
+    return {"architectures": written, "share": len(written) / trials}

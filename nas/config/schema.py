@@ -171,7 +171,7 @@ class Arm(_Section):
 
     @model_validator(mode="after")
     def _has_a_source(self) -> Arm:
-        if not {"strategy", "architectures"} & self.model_fields_set:
+        if not (self.architectures or "strategy" in self.model_fields_set):
             raise ValueError("an arm needs a strategy, or a list of architectures")
         return self
 

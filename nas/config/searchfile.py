@@ -215,6 +215,11 @@ class _Reading:
                 self.attempt(("arms", name, "architectures", index), partial(self.baseline, config, each), needs="task")
                 for index, each in enumerate(arm.architectures)
             ]
+            for index, text in enumerate(found):
+                if text and (first := found.index(text)) < index:
+                    self.problem(
+                        f"is the same architecture as number {first + 1}", ("arms", name, "architectures", index)
+                    )
             changed[name] = arm.model_copy(update={"architectures": tuple(text for text in found if text)})
         return config.model_copy(update={"arms": changed})
 

@@ -165,7 +165,7 @@ def plan(config: SearchConfig) -> Plan:
     three samples can be trained.
     """
     objectives = factory.objectives(config)
-    found, settled = _found(config, objectives)
+    known, settled = found(config, objectives)
     space = factory.space(config)
     shape = factory.shape(config)
     generator = random.Random(config.seed)
@@ -193,7 +193,7 @@ def plan(config: SearchConfig) -> Plan:
         warnings += (f"the disk has {size(disk.free)} free, which is less than the search may write",)
     return Plan(
         study=config.study,
-        found=found,
+        found=known,
         storage=location.shown(config.storage),
         space=str(points),
         points=points.points,
@@ -285,7 +285,7 @@ def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
     return outcome if outcome.failure is not None else run(unit(TIMED_STEPS))
 
 
-def _found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, SearchConfig]:
+def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, SearchConfig]:
     """What the database has of this study already, and `config` as that study continues it. A database that does not
     exist is not created.
 

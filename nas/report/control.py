@@ -2,16 +2,19 @@
 
 The cost is the declared training FLOPs of the units that ended; training steps, if an older version stored no FLOPs.
 Of the arm that trained more, only its first units count, until they cost what all units of the other arm cost.
-Each trial counts with its values after its longest training within that. `nas.fronts` has the test.
+Each trial counts with its values after its longest training within that. A demoted probe does not count, because the
+search ignores it; a trial that waits for a value from a machine is left out. `nas.fronts` has the test.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from nas.report.probes import probes
 from nas.report.tables import short
 from nas.store.records import MAIN, SEARCH, UnitKind
 from searchspace.wording import plural
@@ -23,6 +26,8 @@ EQUAL = 1.5  # the largest ratio of two costs that are called equal
 MOST = 10_000  # units that are read, the first ones of the study
 RANDOM = "random"  # the operator of a random proposal, and the strategy
 METHOD = "permutation test of trials trained equally long, 95 % interval"
+Values = Mapping[str, float]
+Later = Mapping[int, Values | None]  # by trial: what machines found later; None if it does not run on one
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Control:
 
     shares: of the hypervolume of both, the search's first. low, high: the interval of their difference. trials: of each
     that count. cost: of each in all, in `unit` (FLOPs or steps). start: how many of the search's trials that count are
-    random ones of the start of its strategy.
+    random ones of the start of its strategy. without: demoted probes, which do not count.
     """
 
     arm: str
@@ -43,6 +48,7 @@ class Control:
     cost: tuple[float, float]
     unit: str
     start: int = 0
+    without: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -66,11 +72,13 @@ class Control:
         return "equal" if max(self.cost) <= EQUAL * min(self.cost) else "unequal"
 
     def _caution(self) -> str:
-        """What a small share of the control hides: the search is then judged by trials that it has not learned from."""
+        """What does not count, and what a small share of the control hides: the search is then judged by trials that it
+        has not learned from."""
+        left_out = f" Demoted probes do not count: {', '.join(self.without)}." if self.without else ""
         if not self.start:
-            return ""
+            return left_out
         count = f"{self.start} of {self.trials[0]}"
-        return f" Of the search's trials that count, {count} are the random start of its strategy."
+        return f"{left_out} Of the search's trials that count, {count} are the random start of its strategy."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -79,13 +87,46 @@ class Control:
 
 def controls(store: Reader, study: Study) -> list[Control]:
     """The search against each control arm that has results; empty if there is none."""
-    arms = study.config.get("arms") or {}
-    if not arms:
+    names = _names(study)
+    if not names:
         return []
-    units = [each for each in store.results_since(study.id, limit=MOST, light=True) if counts(each)]
-    signs = {each["name"]: -1 if each["direction"].startswith("max") else 1 for each in study.objectives}
-    found = (_compared(name, name_of(arm), units, signs, _start(store, study)) for name, arm in arms.items())
-    return [each for each in found if each is not None]
+    read = store.results_since(study.id, limit=MOST, light=True)
+    units, later = [each for each in read if counts(each)], _later(read)
+    without = tuple(each.name for each in probes(store, study) if each.demoted)
+    signs = {
+        each["name"]: -1 if each["direction"].startswith("max") else 1
+        for each in study.objectives
+        if each["name"] not in without
+    }
+    start = _start(store, study)
+    found = (_compared(arm, name, units, signs, later, start) for arm, name in names.items())
+    return [replace(each, without=without) for each in found if each is not None]
+
+
+def uncompared(study: Study, found: Sequence[Control]) -> list[str]:
+    """A sentence for each control arm that is not among `found`, after the search has ended."""
+    done = {each.arm for each in found}
+    return [
+        f"There is no comparison with {name}: this arm or the search has no trial with a result."
+        for arm, name in _names(study).items()
+        if arm not in done
+    ]
+
+
+def _names(study: Study) -> dict[str, str]:
+    """What people call each control arm; with its own name, if two would be called alike."""
+    names = {arm: name_of(written) for arm, written in (study.config.get("arms") or {}).items()}
+    often = Counter(names.values())
+    return {arm: name if often[name] == 1 else f"{name} ({arm})" for arm, name in names.items()}
+
+
+def _later(units: Sequence[Unit]) -> Later:
+    found: dict[int, Values | None] = {}
+    for each in units:
+        if each.later:
+            known = found.get(each.number, {})
+            found[each.number] = None if known is None or each.values is None else {**known, **each.values}
+    return found
 
 
 def _start(store: Reader, study: Study) -> frozenset[int]:
@@ -110,7 +151,7 @@ def name_of(arm: Mapping[str, Any]) -> str:
 
 
 def _compared(
-    arm: str, name: str, units: Sequence[Unit], signs: Mapping[str, int], start: frozenset[int]
+    arm: str, name: str, units: Sequence[Unit], signs: Mapping[str, int], later: Later, start: frozenset[int]
 ) -> Control | None:
     from nas import fronts  # numpy: only a study with a control needs it
 
@@ -122,7 +163,9 @@ def _compared(
     most = min(map(sum, costs))
     taken = [_within(some, most) for some in costs]
     kept = [list(islice(some, count)) for some, count in zip(both, taken)]
-    results = [_results(some, signs) for some in kept]
+    results = [_results(some, signs, later) for some in kept]
+    if not all(results):
+        return None  # all trials of one wait for a machine
     lengths = [steps for some in results for steps, _ in some.values()]
     search, control = ([values for _, values in some.values()] for some in results)
     found = fronts.compare(search, control, lengths)
@@ -161,12 +204,15 @@ def _within(costs: Sequence[float], most: float) -> int:
     return len(costs)
 
 
-def _results(units: Sequence[Unit], signs: Mapping[str, int]) -> dict[int, tuple[int, tuple[float, ...] | None]]:
+def _results(
+    units: Sequence[Unit], signs: Mapping[str, int], later: Later
+) -> dict[int, tuple[int, tuple[float, ...] | None]]:
     """By trial: how long it was trained, and its minimised values then; None if it never had any."""
     found: dict[int, tuple[int, tuple[float, ...] | None]] = {}
     for each in units:
-        if each.values:
-            found[each.number] = each.steps, tuple(sign * each.values[name] for name, sign in signs.items())
-        else:
+        more = later.get(each.number, {})
+        if not each.values or more is None:
             found.setdefault(each.number, (each.steps, None))
+        elif signs.keys() <= (values := {**each.values, **more}).keys():
+            found[each.number] = each.steps, tuple(sign * values[name] for name, sign in signs.items())
     return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nas.engine import leases
 from nas.report import activity, probes, trials
 from nas.report.activity import Activity, UnitProgress
-from nas.report.control import Control, controls
+from nas.report.control import Control, controls, uncompared
 from nas.report.finals import FinalsResult, verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
@@ -56,6 +56,7 @@ class Status:
     ranking: Ranking
     probes: list[probes.Probe]
     controls: list[Control]  # empty until the search has ended
+    uncompared: list[str]  # why there is none for an arm, one sentence each
     verdict: FinalsResult | None
 
     @property
@@ -102,6 +103,7 @@ class Status:
             "ranking": self.ranking.to_dict(),
             "probes": probes.to_dict(self.probes),
             "controls": [each.to_dict() for each in self.controls],
+            "uncompared": self.uncompared,
             "verdict": self.verdict and self.verdict.to_dict(),
         }
 
@@ -138,7 +140,7 @@ class Status:
             lines.append(("size", self.ranking.explained))
         lines += [("rungs", each) for each in self.ranking.of_rungs()]
         lines += [("probe", each.sentence()) for each in self.probes]
-        lines += [("control", each.sentence()) for each in self.controls]
+        lines += [("control", each) for each in (*(each.sentence() for each in self.controls), *self.uncompared)]
         if self.verdict:
             old = "" if self.verdict.is_current else " (units have ended since)"
             lines.append(("verdict", self.verdict.sentence.removeprefix("Verdict: ") + old))
@@ -158,6 +160,7 @@ def _status(store: Reader, study: Study, found: Future[tuple[Trial | None, list[
     units = activity.progress(store, study)
     doing = _activity(states, units)
     failed = store.failures(study.id)
+    compared = controls(store, study) if doing is None else []
     return Status(
         study=study,
         activity=doing,
@@ -175,7 +178,8 @@ def _status(store: Reader, study: Study, found: Future[tuple[Trial | None, list[
         eta=eta(store, study, units=units) if doing is Activity.RUNNING and study.config.get("scheduler") else None,
         ranking=ranking(store, study),
         probes=probes.probes(store, study),
-        controls=controls(store, study) if doing is None else [],
+        controls=compared,
+        uncompared=uncompared(study, compared) if doing is None else [],
         verdict=verdict(store, study),
         best=found.result()[0],
         front=len(found.result()[1]),

@@ -84,12 +84,10 @@ class Repeats:
         return found + [self._against(each, seeds) for each in self.controls.values()]
 
     def _against(self, every: Sequence[Control], seeds: str) -> str:
-        found = Spread(tuple(each.shares[0] - each.shares[1] for each in every))
-        low, high = found.mean - found.half_width, found.mean + found.half_width
-        verdict = "better" if low > 0 else "worse" if high < 0 else "not better"
+        mean, low, high, verdict = _difference(every).values()
         return (
             f"The search was {verdict} than {every[0].name} over {seeds}: at equal cost its share of the hypervolume "
-            f"differs by {found.mean:+.3f} ({low:+.3f} to {high:+.3f}, Student's t over the seeds)."
+            f"differs by {mean:+.3f} ({low:+.3f} to {high:+.3f}, Student's t over the seeds)."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,6 +97,7 @@ class Repeats:
             "repeats": self.rows(),
             **{name: {"mean": each.mean, "deviation": each.deviation} for name, each in spreads.items()},
             "controls": {arm: [each.to_dict() for each in some] for arm, some in self.controls.items()},
+            "differences": {arm: _difference(some) for arm, some in self.controls.items()},
             "sentences": self.sentences(),
         }
 
@@ -106,6 +105,14 @@ class Repeats:
         """A table, then the sentences."""
         title = f"The search with {plural(len(self.seeds), 'seed')}"
         return "\n".join([title, rendered(self.rows()), "", *self.sentences()])
+
+
+def _difference(every: Sequence[Control]) -> dict[str, Any]:
+    """mean, low, high: of the difference of the shares over the seeds, and the verdict."""
+    found = Spread(tuple(each.shares[0] - each.shares[1] for each in every))
+    low, high = max(found.mean - found.half_width, -1.0), min(found.mean + found.half_width, 1.0)
+    verdict = "better" if low > 0 else "worse" if high < 0 else "not better"
+    return {"mean": found.mean, "low": low, "high": high, "verdict": verdict}
 
 
 def repeats(some: Sequence[tuple[Reader, Study]]) -> Repeats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[str, Any]:
     """The result of a search as plain data; `finals`: None if it had none."""
+    compared = control.controls(store, study)
     return {
         "study": study.name,
         "header": header(store, study).to_dict(),
@@ -27,7 +29,8 @@ def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[st
         "pending": pending(store, study),
         "ranking": ranking(store, study).to_dict(),
         "probes": probes.to_dict(probes.probes(store, study)),
-        "controls": [each.to_dict() for each in control.controls(store, study)],
+        "controls": [each.to_dict() for each in compared],
+        "uncompared": control.uncompared(study, compared),
         "finals": finals and finals.to_dict(),
     }
 
@@ -48,8 +51,9 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
         parts += ["", *told]
     if audited := probes.probes(store, study):
         parts += ["", *(each.sentence() for each in audited)]
-    if controls := control.controls(store, study):
-        parts += ["", *(each.sentence() for each in controls)]
+    compared = control.controls(store, study)
+    if told := [*(each.sentence() for each in compared), *control.uncompared(study, compared)]:
+        parts += ["", *told]
     if finals:
         winner = finals.winner
         parts += [f"\nThe winner, trial {winner.trial} ({winner.hash[:12]})", draw(winner), ""]
@@ -76,7 +80,7 @@ def pending(store: Reader, study: Study) -> list[str]:
         if missing := sum((each.number, rung) not in known for each in trained):
             found.append(
                 f"{name}: {plural(missing, 'trial')} wait{'s' if missing == 1 else ''} for the machine {machine}: "
-                f"nas latency serve {study.name} --machine {machine}"
+                f"{shlex.join(['nas', 'latency', 'serve', study.name, '--machine', machine])}"
             )
     return found
 

@@ -79,14 +79,18 @@ def _repeated(config: SearchConfig, times: int, quiet: bool, retry_failed: str |
     """Run the search with several seeds, and print how much they differ."""
     from contextlib import ExitStack
 
-    from nas.engine import launch
+    from nas.config import factory
+    from nas.engine import launch, planning
     from nas.engine.repeats import repeats
     from nas.report import finals
     from nas.report import repeats as reports
 
+    every = list(repeats(config, times))
+    for each in every[1:]:  # before hours are spent on the first
+        planning.found(each, factory.objectives(each))
     with ExitStack() as stack:
         done = []
-        for each in repeats(config, times):
+        for each in every:
             if not quiet:
                 note(f"Seed {each.seed}: study {each.study}")
             result = stack.enter_context(launch.search(each, quiet=quiet, retry_failed=retry_failed))

@@ -42,6 +42,14 @@ def test_a_search_is_repeated_with_other_seeds(study, nas, files):
     assert nas("status", "again-seed1").code == 0  # each repeat is a study like any other
 
 
+def test_all_repeats_are_checked_before_the_first_begins(nas, files):
+    (files / "runs").mkdir()
+    (files / "runs" / "tiny-seed1.db").write_bytes(b"not a database")
+    refused = nas("search", "tiny.yaml", "--repeat", "2")
+    assert refused.code != 0 and "tiny-seed1.db is not a database" in refused.err
+    assert not (files / "runs" / "tiny.db").exists()
+
+
 def test_a_plan_says_what_would_run_and_begins_nothing(files, nas):
     ended = nas("plan", "tiny.yaml")
 

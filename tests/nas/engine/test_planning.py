@@ -110,6 +110,7 @@ def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
         "pareto": [],
         "probes": [],
         "controls": [],
+        "uncompared": [],
         "never_quiet": [],
         "pending": [],
         "finals": None,

@@ -5,9 +5,14 @@ import random
 import pytest
 
 from nas import report
+from nas.architectures import find
+from nas.config import searchfile
+from nas.errors import UsageError
 from nas.report import summary
 from nas.report.control import Control
-from nas.work import Outcome
+from nas.store import open_store
+from nas.work import Failure, FailureKind, Outcome
+from searchspace.model.architecture import Architecture
 
 HALVING = "{halving: {rungs: [2, 6, 18]}}"
 
@@ -68,7 +73,6 @@ def test_a_better_search_is_called_better(arms, search, tmp_path):
 
 
 def test_architectures_made_by_hand_are_an_arm(describe, search, tmp_path):
-    from nas.config import searchfile
     from nas.engine.replay import replay
 
     (tmp_path / "mine.yaml").write_text("{kind: decoder, width: 24, vocabulary: 256, body: [attention, feed_forward]}")
@@ -97,6 +101,82 @@ checkpoints: null
     larger = searchfile.parse(text.replace("trials: 12", "trials: 16"), folder=tmp_path)
     with search(larger) as result:  # the list keeps its trials although its share is smaller now
         assert result.store.arms(result.study.id, "search") == {"control-hand": 2, "control-random": 4, "main": 10}
+
+
+def test_a_value_that_a_machine_finds_later_counts_as_soon_as_it_is_known(arms, search, table):
+    """Every third trial still waits for the machine; one does not run there, so it counts as a failure."""
+    on = "{latency: {length: 4, threads: 1, on: {machine: laptop}, name: laptop_ms}}"
+    config = arms({"random": 0.5}, strategy="random", objectives=f"[loss, {on}]")
+
+    def unit(work, progress=None):
+        with open_store(config.storage) as store:
+            known = store.trials(store.study("tried").id, light=True)[: work.trial]
+            if known and work.trial % 3:
+                store.add_value(known[-1].id, {"name": "laptop_ms", "direction": "minimize"}, 1.0 + work.trial, rung=2)
+            elif work.trial == 3:
+                store.add_no_value(known[-1].id, 2, ("no value", "it does not run"))
+        return table(work)
+
+    with search(config, unit) as result:
+        (found,) = report.controls(result.store, result.study)
+        known = [each for each in result.store.trials(result.study.id) if "laptop_ms" in each.values]
+    assert len(known) == 8 and sum(found.trials) <= 9
+
+
+def test_a_demoted_probe_does_not_count(arms, search, table):
+    def unit(work, progress=None):
+        if work.kind == "probe":
+            score = {"snip": random.Random(work.trial).random()}
+            return Outcome(trial=work.trial, rung=0, kind="probe", seconds=0.1, metrics=score)
+        return table(work)
+
+    config = arms({"random": 0.5}, strategy="random", objectives="[loss, snip]", budget="{trials: 42}")
+    with search(config, unit) as result:
+        (found,) = report.controls(result.store, result.study)
+    assert found.without == ("snip",)
+    assert found.sentence().endswith(" Demoted probes do not count: snip.")
+    assert max(found.shares) == 1, "of the loss alone, the better arm has the whole hypervolume"
+
+
+def test_a_control_without_a_comparison_is_named(describe, search, tmp_path, table):
+    (tmp_path / "mine.yaml").write_text("{kind: decoder, width: 24, vocabulary: 256, body: [attention, feed_forward]}")
+    hand = {"architectures": [Architecture.load(tmp_path / "mine.yaml").text()], "share": 0.2}
+    other = {**hand, "architectures": [find("transformer_decoder:tiny").text()]}
+    written = {**describe().model_dump(), "arms": {"control-a": hand, "control-b": other}}
+    config = type(describe())(**written)
+
+    def unit(work, progress=None):
+        if work.architecture == hand["architectures"][0]:
+            return Outcome(
+                trial=work.trial, rung=0, seconds=1.0, failure=Failure(FailureKind.NOT_FINITE, "it diverged")
+            )
+        return table(work)
+
+    with search(config, unit) as result:
+        told = summary.to_text(result.store, result.study, None, str)
+        seen = report.status(result.store, result.study).to_text()
+        (found,) = report.controls(result.store, result.study)
+    assert found.name == "the architectures made by hand (control-b)", "two arms are not called alike"
+    without = "There is no comparison with the architectures made by hand (control-a): this arm or the search has no"
+    assert without in told and f"control   {without}" in seen
+
+
+@pytest.mark.parametrize(
+    ("control", "message"),
+    [
+        ("[]", "control: the list has no architectures"),
+        ("{mine: []}", "control: mine has no architectures"),
+        ("[mine.yaml, 'transformer_decoder:tiny', mine.yaml]", r"control\[2\]: is the same architecture as number 1"),
+    ],
+)
+def test_a_list_without_architectures_or_with_one_twice_is_refused(control, message, tmp_path):
+    (tmp_path / "mine.yaml").write_text("{kind: decoder, width: 24, vocabulary: 256, body: [attention, feed_forward]}")
+    text = (
+        "study: refused\nspace: {kind: decoder, width: !choice [16, 24], body: [attention]}\ntask: language_model\n"
+        "objectives: [loss]\nscheduler: {full: {steps: 10}}\nbudget: {trials: 12}\nfinals: {top: 0}\n"
+    )
+    with pytest.raises(UsageError, match=message):
+        searchfile.parse(f"{text}control: {control}\n", folder=tmp_path)
 
 
 @pytest.mark.parametrize(

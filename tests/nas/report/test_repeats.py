@@ -38,3 +38,6 @@ def test_the_seeds_together_decide_about_a_control() -> None:
     )
     assert found.sentences()[1].startswith("The search was better than random search over 3 seeds: ")
     assert {row["than random search"] for row in found.rows()} == {"not better"}
+    told = found.to_dict()["differences"]["control-random"]
+    assert told["mean"] == pytest.approx(0.11)
+    assert told["verdict"] == "better" and 0 < told["low"] < told["high"]
