@@ -2,6 +2,9 @@
 
 A crowding distance depends on the two neighbours in each objective and on the span of the front. So if a trial joins
 and the span stays the same, only its neighbours change. The distances equal those of `nas.pareto.crowding` to the bit.
+
+If copies come last, the oldest of trials with equal values stands for them; the others follow after all points of the
+front, the oldest first. Otherwise the oldest and the newest of equal trials at an end both have an infinite distance.
 """
 
 from __future__ import annotations
@@ -18,14 +21,20 @@ from nas import pareto
 
 Values = tuple[float, ...]
 Entry = tuple[float, int]  # (a value or a negative distance, number of the trial)
+COPY = 1.0  # in place of a negative distance: after all of them
 
 
 class Crowd:
     """The order: the largest distance first, then the oldest trial."""
 
-    def __init__(self, values: Mapping[int, Values]) -> None:
+    def __init__(self, values: Mapping[int, Values], *, copies_last: bool = False) -> None:
         """values: of each trial on the front, at least one."""
         self._values = dict(values)
+        self._equal: dict[Values, list[int]] | None = None  # sorted trials of each point, if copies come last
+        if copies_last:
+            self._equal = {}
+            for number, point in sorted(values.items()):
+                self._equal.setdefault(point, []).append(number)
         self._rebuild()
 
     def __len__(self) -> int:
@@ -34,14 +43,14 @@ class Crowd:
     def update(self, joined: Mapping[int, Values], left: Sequence[int]) -> None:
         """Trials leave, then others join. O(log F) comparisons for each."""
         spans, touched = self._spans(), set(joined)
-        for number in left:
-            touched.update(self._remove(number))
+        for number in sorted(left, reverse=True):  # copies before the trial that stands for their point
+            touched.update(self._leave(number, self._values.pop(number)))
         for number, values in joined.items():
             self._values[number] = values
-            touched.update(self._insert(number, values))
+            touched.update(self._join(number, values))
         self._is_stale |= not self._values or self._spans() != spans
         if not self._is_stale:
-            for number in touched & self._values.keys():
+            for number in touched & self._lower[0].keys():
                 self._place(number, spans)
 
     def first(self, open: AbstractSet[int]) -> tuple[int, int]:
@@ -72,13 +81,15 @@ class Crowd:
 
     def _rebuild(self) -> None:
         self._is_stale = False  # whether the distances are those of an earlier span
-        numbers = np.array(sorted(self._values), dtype=np.int64)
+        copies = sorted(number for equal in (self._equal or {}).values() for number in equal[1:])
+        numbers = np.array(sorted(self._values.keys() - set(copies)), dtype=np.int64)
         rows = np.array([self._values[number] for number in numbers.tolist()])  # [F, M]
         negated = -pareto.crowding(rows) if len(rows) else np.zeros(0)
-        self._negated = dict(zip(numbers.tolist(), negated.tolist()))
+        self._negated = dict(zip(numbers.tolist(), negated.tolist())) | dict.fromkeys(copies, COPY)
         best = np.argsort(negated, kind="stable")
         # A heap: old distances and trials that are not open leave it late.
         self._waiting: list[Entry] = list(zip(negated[best].tolist(), numbers[best].tolist()))
+        self._waiting += [(COPY, number) for number in copies]
         self._order: list[Entry] = []  # of the trials that were found not to be open, sorted
         self._passed: set[int] = set()  # these trials
         self._columns: list[list[Entry]] = []  # for each objective, the sorted values with their trials
@@ -95,10 +106,42 @@ class Crowd:
     def _spans(self) -> list[float]:
         return [column[-1][0] - column[0][0] if column else 0.0 for column in self._columns]
 
-    def _remove(self, number: int) -> list[int]:
-        """Take a trial out; its neighbours."""
+    def _leave(self, number: int, values: Values) -> list[int]:
+        """A trial leaves the front; the trials whose distances change."""
+        if self._equal is None:
+            return self._remove(number, values)
+        equal = self._equal[values]
+        place = equal.index(number)
+        del equal[place]
+        if place:
+            self._forget(number)
+            return []
+        touched = self._remove(number, values)
+        if not equal:
+            del self._equal[values]
+            return touched
+        return [*touched, equal[0], *self._insert(equal[0], values)]
+
+    def _join(self, number: int, values: Values) -> list[int]:
+        """A trial joins the front; the trials whose distances change, perhaps without this one."""
+        if self._equal is None:
+            return self._insert(number, values)
+        equal = self._equal.setdefault(values, [])
+        insort(equal, number)
         touched: list[int] = []
-        sides = zip(self._columns, self._lower, self._higher, self._values.pop(number))
+        if number == equal[0]:
+            touched = self._insert(number, values)
+        if len(equal) > 1:
+            copy = equal[1] if number == equal[0] else number
+            touched += self._remove(copy, values) if copy != number else []
+            self._negated[copy] = COPY
+            heappush(self._waiting, (COPY, copy))
+        return touched
+
+    def _remove(self, number: int, values: Values) -> list[int]:
+        """Take a point out of the columns; its neighbours."""
+        touched: list[int] = []
+        sides = zip(self._columns, self._lower, self._higher, values)
         for column, lower, higher, value in sides:
             place = bisect_left(column, (value, number))
             del column[place]
@@ -113,7 +156,7 @@ class Crowd:
         return touched
 
     def _insert(self, number: int, values: Values) -> list[int]:
-        """Put a trial in; its neighbours."""
+        """Put a point into the columns; its neighbours."""
         touched: list[int] = []
         for column, lower, higher, value in zip(self._columns, self._lower, self._higher, values):
             place = bisect_left(column, (value, number))

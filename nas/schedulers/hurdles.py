@@ -5,6 +5,10 @@ to the first level. The mean of their first objective is the first hurdle. Each 
 hurdle of its level trains to the next level at once. When `wait` more trials have ended at the first level and some
 have reached the new highest one, the mean of these is the next hurdle. So the length of training grows with the search,
 and an early trial is never trained further. Fitness is the value at the highest level that a trial reached.
+
+The mean of the paper is that of the population, from which tournaments remove the worst models soon. Here all trials
+count, so a loss beyond Tukey's upper fence (third quartile plus 1.5 times the interquartile range) counts as the fence.
+Otherwise a single run that diverged could lift the hurdle above all others for good.
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ import heapq
 import math
 from bisect import bisect_left
 from itertools import pairwise
-from statistics import fmean
-from typing import Annotated
+from statistics import fmean, quantiles
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,21 +26,28 @@ from nas.options import MOST
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import scheduler
 
+FENCE = 1.5  # interquartile ranges above the third quartile
+
 
 @scheduler("hurdles")
 class Hurdles:
-    """rungs: training steps, in all, at each level, ascending. wait: trials between two hurdles."""
+    """rungs: training steps, in all, at each level, ascending. wait: trials between two hurdles. diverged: how a loss
+    that is much larger than the others counts in their mean; "counted" as it is, as in an earlier version."""
+
+    EARLIER: ClassVar[dict[str, str]] = {"diverged": "counted"}
 
     def __init__(
         self,
         *,
         rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
         wait: Annotated[int, Field(ge=1)] = 20,
+        diverged: Literal["fenced", "counted"] = "fenced",
     ) -> None:
         for lower, higher in pairwise(rungs):
             if higher <= lower:
                 raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
         self.levels, self.wait = rungs, wait
+        self.settled = {"diverged": diverged}
         self.hurdles: list[float] = []  # by level
         self._since: list[int] = []  # by level: the first trial that has to take the hurdle
         self._trials = 0
@@ -94,12 +105,21 @@ class Hurdles:
         """Add a hurdle if it is time."""
         level = len(self.hurdles)
         if level < len(self.levels) - 1 and self._ended >= self.wait * (level + 1) and self._seen[level]:
-            self.hurdles.append(_mean(self._seen[level]))
+            values = self._seen[level]
+            self.hurdles.append(_mean(_fenced(values) if self.settled["diverged"] == "fenced" else values))
             self._since.append(self._trials)
         self._ready = [each for each in self._ready if each not in self._further]
 
     def _level(self, steps: int) -> int:
         return min(bisect_left(self.levels, steps), len(self.levels) - 1)
+
+
+def _fenced(values: list[float]) -> list[float]:
+    """`values`, none of them beyond the fence."""
+    if len(values) < 2:
+        return values
+    first, _, third = quantiles(values, n=4, method="inclusive")
+    return [min(each, third + FENCE * (third - first)) for each in values]
 
 
 def _mean(values: list[float]) -> float:

@@ -1,9 +1,10 @@
 """The finished trials of one level of successive halving, kept in order while results arrive one by one.
 
 With several objectives, the order is that of `nas.pareto.order` over the trials sorted by number: by Pareto front, then
-by crowding distance, then the older trial first. A level asks for one thing only: the first trial in that order that is
-not promoted, if it is among the first `count`. So only the fronts up to that trial are kept. All other points wait in a
-pool; the next fronts are taken out of it when they are needed.
+by crowding distance, then the older trial first; copies of a point may come last on its front, see
+`nas.schedulers.crowd`. A level asks for one thing only: the first trial in that order that is not promoted, if it is
+among the first `count`. So only the fronts up to that trial are kept. All other points wait in a pool; the next fronts
+are taken out of it when they are needed.
 
 A new point joins the first front that does not dominate it and displaces the members that it dominates. These move to
 the next front and displace others there, and so on (Li et al. 2017, "Efficient Nondomination Level Update Method for
@@ -96,11 +97,12 @@ class Line:
 
 
 class Tier:
-    """One front with its trials. Open trials are those that are not promoted."""
+    """One front with its trials. Open trials are those that are not promoted. copies_last: see `Crowd`."""
 
-    def __init__(self, points: list[Values]) -> None:
+    def __init__(self, points: list[Values], *, copies_last: bool) -> None:
         self.front: Front = Staircase(points) if len(points[0]) == 2 else Cloud(points)
         self.open: set[int] = set()
+        self._copies_last = copies_last
         self._crowd: Crowd | None = None  # as it was before `_joined` and `_left`
         self._joined: dict[int, Values] = {}
         self._left: list[int] = []
@@ -119,7 +121,8 @@ class Tier:
     def first(self, trials: dict[Values, list[int]]) -> tuple[int, int]:
         """The first open trial in the order of the front, and its place there. trials: of each point."""
         if self._crowd is None:
-            self._crowd = Crowd({number: point for point in self.front.points() for number in trials[point]})
+            values = {number: point for point in self.front.points() for number in trials[point]}
+            self._crowd = Crowd(values, copies_last=self._copies_last)
         elif self._joined or self._left:
             self._crowd.update(self._joined, self._left)
         self._joined, self._left = {}, []
@@ -127,9 +130,14 @@ class Tier:
 
 
 class Fronts:
-    """The order with several objectives. Values beyond `nas.pareto.LARGEST` count as that, so that spans are finite."""
+    """The order with several objectives. Values beyond `nas.pareto.LARGEST` count as that, so that spans are finite.
 
-    def __init__(self) -> None:
+    copies_last: of trials that are equal in everything, the oldest comes first and the others at the end of the front.
+    Otherwise each new trial that equals an end of the front is among the first, so all of them continue.
+    """
+
+    def __init__(self, *, copies_last: bool = False) -> None:
+        self._copies_last = copies_last
         self._points: dict[int, Values] = {}
         self._trials: dict[Values, list[int]] = {}  # point -> its trials, sorted
         self._promoted: set[int] = set()
@@ -208,7 +216,7 @@ class Fronts:
 
     def _insert(self, index: int, points: list[Values]) -> None:
         """A new tier of these points."""
-        tier = Tier(points)
+        tier = Tier(points, copies_last=self._copies_last)
         self._tiers.insert(index, tier)
         self._sizes.insert(index, 0)
         self._is_open.insert(index, 0)

@@ -6,7 +6,7 @@
     cost_limits: {flops: 20M}                           # a trial beyond the limit does not continue
 
 All values are minimised: a maximised objective is negated before it is weighted. Of trials with the same value the
-older one is better; `ties: ends` is the order of an earlier version, see `nas.schedulers.order.Line`.
+older one is better; `ties: ends` is the order of an earlier version, see `nas.schedulers.order`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Ranking:
 
     def order(self, values: Values) -> Order:
         """An empty order for such values."""
-        return Line(ends_first=self.ties != OLDER) if len(values) == 1 else Fronts()
+        older = self.ties == OLDER
+        return Line(ends_first=not older) if len(values) == 1 else Fronts(copies_last=older)
 
     def _is_within(self, values: Values) -> bool:
         return all(values[place] <= self._signs[place] * self.limits[name] for name, place in self._placed(self.limits))

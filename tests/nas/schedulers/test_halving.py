@@ -203,6 +203,21 @@ def test_no_more_trials_continue_if_all_have_the_same_value(name):
     assert units[1] <= units[0] // 3 and units[2] <= units[1] // 3
 
 
+@pytest.mark.parametrize(("ties", "continued"), [("older", [0, 1, 2]), ("ends", [0, 5, 6, 7, 8, 1])])
+def test_of_trials_that_are_equal_in_everything_the_older_ones_continue(ties, continued):
+    """With `ends`, each new one has an infinite crowding distance, so it continues as soon as there is room for two."""
+    objectives = {"error": "minimize", "parameters": "minimize"}
+    scheduler = make("halving", objectives, rungs=RUNGS, rank="pareto", ties=ties)
+    found = []
+    for number in range(9):
+        scheduler.started(number, 0, 10)
+        scheduler.tell(number, 0, (0.0, 1.0), 10)
+        while (promotion := scheduler.promotion()) is not None:
+            found.append(promotion.number)
+            scheduler.started(*vars(promotion).values())
+    assert found == continued
+
+
 def test_a_study_of_an_earlier_release_keeps_its_order_of_equal_values():
     earlier = make("halving", {"error": "minimize"}, rungs=RUNGS, rank="quality", **registry.earlier("halving"))
     for number in range(9):

@@ -206,6 +206,15 @@ def test_a_study_of_an_earlier_version_extrapolates_as_it_did():
     assert make("extrapolation", rungs=[2, 5, 10]).settled == {"scale": "logarithm", "probability": 0.01}
 
 
+@pytest.mark.parametrize(("options", "hurdle"), [({}, 4.4), (registry.earlier("hurdles"), 2002.8)])
+def test_a_diverged_loss_that_is_finite_counts_as_the_fence(options, hurdle):
+    """The quartiles are 3 and 5, so the fence is at 8. A study of an earlier version counts the loss as it is."""
+    scheduler = make("hurdles", rungs=[1, 2], wait=5, **options)
+    for number, value in enumerate([2.0, 3.0, 1e4, 4.0, 5.0]):
+        ended(scheduler, number, value, 1)
+    assert scheduler.hurdles == [pytest.approx(hurdle)]
+
+
 def test_hurdles_survive_losses_whose_sum_is_too_large():
     scheduler = make("hurdles", rungs=[1, 2], wait=4)
     for number, value in enumerate([1.7e308, 1.7e308, 1.7e308, 1.0]):

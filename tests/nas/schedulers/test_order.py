@@ -9,10 +9,18 @@ from nas import pareto
 from nas.schedulers.order import Fronts, Line
 
 
-def expected(results, promoted, count):
-    """The definition: all results sorted by front, crowding and number."""
+def expected(results, promoted, count, copies_last=False):
+    """The definition: all results sorted by front, crowding and number; copies of a point may come last there."""
     trials = sorted(results)
-    best = pareto.order([results[number] for number in trials])[:count] if trials else []
+    rows = np.array([results[number] for number in trials])
+    if copies_last and trials:
+        oldest = {results[number]: number for number in reversed(trials)}
+        first = np.array([oldest[results[number]] == number for number in trials])
+        fronts, distance = pareto.ranks(rows), np.full(len(trials), -1.0)
+        distance[first] = pareto.crowding(rows[first], fronts[first])
+        best = np.lexsort((-distance, fronts))[:count]
+    else:
+        best = pareto.order(rows)[:count] if trials else []
     return next((trials[index] for index in best if trials[index] not in promoted), None)
 
 
@@ -29,11 +37,12 @@ def histories(draw):
     return list(zip(numbers, map(tuple, values.astype(float).tolist()))), factor, generator
 
 
-@settings(max_examples=80)
-@given(histories())
-def test_each_candidate_is_that_of_all_results_sorted_again(history):
+@settings(max_examples=120)
+@given(histories(), st.booleans())
+def test_each_candidate_is_that_of_all_results_sorted_again(history, copies_last):
     trials, factor, generator = history
-    order = Line(ends_first=True) if len(trials[0][1]) == 1 else Fronts()
+    is_line = len(trials[0][1]) == 1
+    order = Line(ends_first=not copies_last) if is_line else Fronts(copies_last=copies_last)
     results, promoted = {}, set()
 
     def promote(number):
@@ -48,7 +57,7 @@ def test_each_candidate_is_that_of_all_results_sorted_again(history):
         while generator.random() < 0.8:
             count = int(len(results) / factor)
             candidate = order.candidate(count)
-            assert candidate == expected(results, promoted, count)
+            assert candidate == expected(results, promoted, count, copies_last)
             if generator.random() < 0.1:
                 promote(int(generator.choice(list(results))))
             elif candidate is None:
