@@ -111,7 +111,9 @@ def _opened(config: SearchConfig, store: Reader | None, name: str) -> Iterator[t
         where = location.shown(config.storage) + (" or in a file beside it" if beside else "")
         listed = f" Known: {', '.join(known)}." if known else ""
         raise UsageError(f"{OPTION}: no study is called {name!r} in {where}.{nearest(name, known)}{listed}")
-    with open_reader(f"sqlite:///{beside[name]}") as other:
+    with open_reader(beside[name]) as other:
+        if name not in (held := [each.name for each in other.studies()]):
+            raise UsageError(f"{OPTION}: {beside[name]} has no study {name!r}, but {', '.join(held) or 'none at all'}.")
         yield other, other.study(name)
 
 

@@ -25,6 +25,7 @@ MOST_VALUES = 20_000  # a grid with more values counts as a real interval
 WALKS = 30  # random points whose holes are those of a space that does not list them
 UNSET = -1.0  # of a hole that is not active in the point that a row was made from
 _COPY = re.compile(r"@(\d+)")
+TIMES = ".times"  # how the path of the number of copies ends
 
 
 class Codes:
@@ -57,7 +58,7 @@ class Codes:
         self._fills = self._neighbours()
 
     def row(self, choices: Mapping[str, Scalar]) -> np.ndarray:
-        """The row of a point: [D], `UNSET` for holes that it does not have."""
+        """The row of a point: [D], `UNSET` for holes that it lacks, and for values that a hole lacks."""
         found = [UNSET] * len(self.paths)
         for path, value in choices.items():
             column = self.place.get(path)
@@ -103,6 +104,14 @@ class Codes:
             return np.zeros(len(positions))
         return np.where(positions - known[places - 1] < known[places] - positions, places - 1, places)
 
+    def deepest(self) -> np.ndarray:
+        """A row in which every repeat has all of its copies, and every other hole its first value; [D]."""
+        found = np.zeros(len(self.paths))
+        for column, (path, known) in enumerate(zip(self.paths, self.units)):
+            if path.endswith(TIMES) and known is not None:
+                found[column] = np.argmax(known)
+        return found
+
     def active(self, rows: np.ndarray) -> np.ndarray:
         """Which holes count in `rows` [N, D]: [N, D] of bool. Holes come after those that they depend on."""
         if not len(self._parents):
@@ -113,7 +122,9 @@ class Codes:
 
     def _unit(self, column: int, value: Scalar) -> float:
         hole = self.holes[self.paths[column]]
-        assert isinstance(hole, Integers | Floats) and isinstance(value, int | float)
+        assert isinstance(hole, Integers | Floats)
+        if not isinstance(value, int | float) or not hole.low <= value <= hole.high:
+            return UNSET
         return unit(hole, value)
 
     def _value(self, column: int, number: float) -> Scalar:
@@ -161,7 +172,7 @@ class Codes:
         return self.place[parent], index, index
 
     def _copy_rule(self, path: str, match: re.Match[str]) -> tuple[int, float, float] | None:
-        parent = self._known(f"{path[: match.start()]}.times")
+        parent = self._known(f"{path[: match.start()]}{TIMES}")
         if parent is None:
             return None
         known = self._values[self.place[parent]] or ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from nas import pareto
-from nas.strategies._surrogate.codes import OPEN, UNSET, Codes
+from nas.strategies._surrogate.codes import UNSET, Codes
 from nas.strategies._surrogate.features import Features, Rows, fidelity
 from nas.strategies._surrogate.process import Kernel, Posterior, fitted
 from nas.strategies._surrogate.warp import subset, warp_of
@@ -28,6 +28,7 @@ class Lesson:
     def __init__(self, codes: Codes, features: Features, objectives: int, study: Earlier) -> None:
         self.codes, self.features, self.objectives = codes, features, objectives
         rows, places = readable(codes, study)
+        self._absent = codes.deepest() if study.deepest else np.zeros(len(codes.paths))
         self._shared = (rows != UNSET).any(0) if len(rows) else np.zeros(len(codes.paths), dtype=bool)
         filled = [codes.filled(row, np.random.default_rng(place)) for place, row in enumerate(rows)]
         values = np.array([study.values[place] for place in places]).reshape(len(places), -1)
@@ -66,8 +67,8 @@ class Lesson:
         return float(np.mean(found))
 
     def _features(self, rows: np.ndarray, lengths: np.ndarray | float) -> Rows:
-        """Features of the holes that both studies have: the other holes count as if all had their first value."""
-        return self.features(np.where(self._shared, rows, 0.0), lengths)
+        """Features of the holes that both studies have: the other holes count as if all points had the same value."""
+        return self.features(np.where(self._shared, rows, self._absent), lengths)
 
     def _fitted(self, rows: Rows, values: np.ndarray, column: int) -> Posterior:
         warped = warp_of(values[:, column]).forward(values[:, column])
@@ -86,8 +87,7 @@ def readable(codes: Codes, study: Earlier) -> tuple[np.ndarray, list[int]]:
     for place, choices in enumerate(study.choices):
         row = codes.row(choices)
         known = [codes.place[path] for path in choices if path in codes.place]
-        outside = (row[known] < 0) | ((codes.counts[known] == OPEN) & (row[known] > 1))
-        if known and not outside.any():
+        if known and not (row[known] == UNSET).any():
             rows.append(row)
             places.append(place)
     return np.array(rows).reshape(-1, len(codes.paths)), places

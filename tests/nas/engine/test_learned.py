@@ -55,11 +55,16 @@ def test_a_study_keeps_what_it_learned_and_proposes_the_same_after_a_restart(des
     assert len(set(first)) == 6
 
 
-def test_a_study_in_a_file_of_its_own_is_found_beside_it(describe, earlier, tmp_path):
-    with nas.open_study(tmp_path / "old.db", "old", describe(budget="{trials: 5}")) as study:
+def test_a_study_in_a_file_of_its_own_is_found_beside_it(describe, tmp_path):
+    folder = tmp_path / "50% of a%20year?"
+    folder.mkdir()
+    with nas.open_study(folder / "old.db", "old", describe(budget="{trials: 5}")) as study:
         evaluated(study, 5)
-    with nas.open_study(tmp_path / "new.db", "new", learning(describe)) as study:
+    with nas.open_study(folder / "new.db", "new", learning(describe)) as study:
         assert len(study.record.config["learned"]["old"]["values"]) == 5
+    (folder / "other.db").write_bytes((folder / "old.db").read_bytes())
+    with pytest.raises(UsageError, match=r"learn_from: .*other\.db has no study 'other', but old\."):
+        nas.open_study(folder / "third.db", "third", describe(strategy="{model: {learn_from: [other]}}"))
 
 
 def test_auto_learns_as_model_does(describe, earlier):

@@ -12,7 +12,7 @@ from nas.strategies import auto
 from nas.strategies._surrogate import improvement
 from nas.strategies._surrogate.codes import UNSET, Codes
 from nas.strategies._surrogate.costs import Costs
-from nas.strategies._surrogate.earlier import readable
+from nas.strategies._surrogate.earlier import Lesson, readable
 from nas.strategies._surrogate.features import Features
 from nas.strategies._surrogate.knowledge import FRESH, MOST
 from nas.strategies._surrogate.moves import Moves
@@ -286,6 +286,39 @@ def test_holes_and_values_that_only_one_space_has_are_left_out(toy):
     strange = [dict(each) | {"bit0": "neither"} for each in earlier.choices[:5]]
     rows, places = readable(codes, dataclasses.replace(earlier, choices=(*strange, *earlier.choices[5:])))
     assert places == list(range(5, 40))
+
+
+@pytest.mark.parametrize("deepest", [True, False])
+def test_a_study_of_a_fixed_depth_teaches_all_layers_of_a_space_that_chooses_it(deepest):
+    """The value is the number of layers with attention. An earlier version learned the first layer alone."""
+    text = (
+        "kind: decoder\nwidth: 16\nvocabulary: 16\nbody: {repeat: {times: %s, of: !choice "
+        "{each: true, options: [attention: {heads: 2}, convolution: {kernel: 3}]}}}"
+    )
+    fixed, chosen, rng = Space.parse(text % "6"), Space.parse(text % "!choice [2, 6, 4]"), random.Random(0)
+
+    def value(point):
+        return float(sum(each == "attention" for each in point.choices.values()))
+
+    points = [fixed.sample(rng) for _ in range(40)]
+    values = tuple((value(point),) for point in points)
+    kept = Earlier("old", (0,), tuple(point.choices for point in points), (1,) * 40, values).as_dict()
+    codes = Codes(chosen)
+    lesson = Lesson(codes, Features(codes), 1, Earlier.of("old", kept if deepest else kept | {"deepest": False}))
+    new = [point for point in (chosen.sample(rng) for _ in range(90)) if len(point.choices) == 7]
+    predicted = lesson.predicted(np.array([codes.row(point.choices) for point in new]))[:, 0]
+    assert bool(np.corrcoef(predicted, [value(point) for point in new])[0, 1] > 0.95) is deepest
+
+
+@pytest.mark.parametrize("value", [0.0, 0.9, "much"])
+def test_a_value_that_a_real_interval_does_not_have_is_left_out(value):
+    space = Space.parse(
+        "kind: decoder\nvocabulary: 256\nwidth: !choice [16, 32]\nbody: [feed_forward]\n"
+        "dropout: !float {low: 0.01, high: 0.5, log: true}"
+    )
+    choices = tuple({"width": 16, "dropout": each} for each in (0.01, value, 0.5))
+    rows, places = readable(Codes(space), Earlier("old", (0,), choices, (1,) * 3, ((1.0,),) * 3))
+    assert places == [0, 2] and rows[:, 1].tolist() == [0.0, 1.0]
 
 
 def test_computed_costs_are_features_of_a_small_space(toy):
