@@ -1,6 +1,7 @@
 """Which implementation and configuration run a problem: the tuner's result for this device, else a default.
 
-The tuner writes a table (JSON) for each device. A process reads it once; a call then costs one dictionary lookup. A
+The tuner writes a table (JSON) for each device. A process reads it once, on a CPU once for each number of threads that
+torch computes on, because choices were measured with one number; a call then costs one dictionary lookup. A
 tuned problem gets its own result; otherwise the lookup falls back to a bucket, the nearest tuned problem, or the
 default of the operation (`kernels.dispatch.table`). `explain` says which one and why. Nothing is tuned or measured
 here. torch.compile and torch.export look up once, while they trace, at the sizes of the trace.
@@ -39,10 +40,11 @@ SHIPPED = Path(__file__).parent.parent / "tables"
 Pairs = tuple[tuple[str, Any], ...]
 
 
-_tables: dict[str, Table] = {}  # by device type
-_served: dict[Problem, Served] = {}  # results of earlier lookups
+_tables: dict[tuple[str, int | None], Table] = {}  # by device type and threads; None: a given table, for any number
+_served: dict[tuple[Problem, int], Served] = {}  # results of earlier lookups
 _ready: dict[tuple, Callable[..., Any]] = {}  # the same, keyed by what a launcher has at hand
-_untouched: dict[tuple[str, torch.device], bool] = {}
+_untouched: dict[tuple[str, torch.device, int], bool] = {}
+_outside: int | None = None  # the number of threads outside of a call that runs on fewer
 _asked: dict[Problem, int] | None = None  # the counts of `asked`, inside such a block
 
 
@@ -50,11 +52,12 @@ def choose(operation: Operation, problem: Problem) -> Choice:
     """The choice for `problem`; remembered after the first call."""
     if _asked is not None:
         _asked[problem] = _asked.get(problem, 0) + 1
-    served = _served.get(problem)
+    key = problem, _threads(problem.device)
+    served = _served.get(key)
     if served is None:
         if len(_served) >= MOST:
             _served.clear()
-        served = _served[problem] = table(problem.device).serve(operation, problem)
+        served = _served[key] = table(problem.device).serve(operation, problem)
     return served.choice
 
 
@@ -80,11 +83,11 @@ def untouched(operation: Operation, device: torch.device) -> bool:
     """
     if _asked is not None or is_plain() or is_compiling():
         return False
-    found = _untouched.get((operation.name, device))
+    key = operation.name, device, _threads(device.type)
+    found = _untouched.get(key)
     if found is None:
         here = table(device.type)
-        found = here.miss == "default" and operation.name not in here.operations
-        _untouched[operation.name, device] = found
+        found = _untouched[key] = here.miss == "default" and operation.name not in here.operations
     return found
 
 
@@ -104,7 +107,7 @@ def implementation(
         return _traced(operation, device, _dtype_name(dtype), *_named(operation, sizes, flags), config)
     if config is not None:
         return _configured(operation, operation.problem(device, _dtype_name(dtype), sizes, flags), config)
-    key = (operation.name, device, dtype, sizes, flags)
+    key = (operation.name, device, dtype, sizes, flags, _threads(device))
     try:
         ready = _ready.get(key)
     except TypeError:  # torch.export without Dynamo: a size is a symbol, which has no hash
@@ -150,16 +153,24 @@ def _on_threads(threads: int, call: Callable[..., Any]) -> Callable[..., Any]:
     """`call` on at most `threads` of torch's threads; a backward pass uses the number set at its own time."""
 
     def limited(*args: Any, **kwargs: Any) -> Any:
+        global _outside
         before = torch.get_num_threads()
         if threads >= before or is_compiling():
             return call(*args, **kwargs)
+        outside, _outside = _outside, _threads("cpu")
         torch.set_num_threads(threads)
         try:
             return call(*args, **kwargs)
         finally:
             torch.set_num_threads(before)
+            _outside = outside
 
     return limited
+
+
+def _threads(device: str) -> int:
+    """The number of threads that a lookup is for; 0 where it does not matter."""
+    return (_outside or torch.get_num_threads()) if device == "cpu" else 0
 
 
 def _configured(operation: Operation, problem: Problem, config: Choice) -> Callable[..., Any]:
@@ -192,16 +203,18 @@ _choice_of_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def table(device: str) -> Table:
     """The table for this machine's device of a type; empty if there is none."""
-    if device not in _tables:
-        _tables[device] = _found(device)
-    return _tables[device]
+    given, key = _tables.get((device, None)), (device, _threads(device))
+    if given is None and key not in _tables:
+        _tables[key] = _found(device)
+    return _tables[key] if given is None else given
 
 
 def use(device: str, new: Table | None) -> None:
     """Use the table `new` from now on, or the one on disk if it is None."""
-    _tables.pop(device, None)
+    for key in [each for each in _tables if each[0] == device]:
+        del _tables[key]
     if new is not None:
-        _tables[device] = new
+        _tables[device, None] = new
     for known in (_served, _ready, _untouched):
         known.clear()
 
@@ -257,7 +270,7 @@ def _read(path: Path, device: str, *, lock: bool = False) -> Table:
     if device == "cuda" and not torch.cuda.is_available():
         return read(path, lock=lock)
     here = fingerprint(f"cuda:{torch.cuda.current_device()}" if device == "cuda" else device)
-    found = read(path, here, torch.get_num_threads() if device == "cpu" else None, lock=lock)
+    found = read(path, here, _threads(device) or None, lock=lock)
     if rest := found.elsewhere:
         why = found.difference(rest[0])
         message = "%s: %d entries were measured elsewhere (%s), and serve only when `nas tune verify` has checked them."

@@ -188,6 +188,23 @@ def test_what_was_measured_elsewhere_serves_only_when_it_was_checked_here(
     assert tuned.explain(stepping, problem()).why == "near"
 
 
+def test_a_program_that_changes_its_number_of_threads_gets_what_was_measured_with_that_number(stepping, tmp_path):
+    path, threads, x = tmp_path / f"{tuned.device_name('cpu')}.json", torch.get_num_threads(), torch.ones(64, 8)
+    path.write_text(table.written([entry(stepping)], device=HERE["device"], threads=threads))
+    assert (tuned.choose(stepping, problem()).configuration, run(stepping, x)[0, 0]) == ((("step", 2),), 3)
+    assert not tuned.untouched(stepping, x.device)
+
+    torch.set_num_threads(threads + 1)
+    try:
+        assert (tuned.choose(stepping, problem()).configuration, run(stepping, x)[0, 0]) == ((("step", 1),), 2)
+        assert tuned.untouched(stepping, x.device)
+        inside = tuned._on_threads(threads, lambda: tuned.explain(stepping, problem()).why)
+        assert inside() == "default", "the look-up inside is for the number of the program"
+    finally:
+        torch.set_num_threads(threads)
+    assert (tuned.choose(stepping, problem()).configuration, run(stepping, x)[0, 0]) == ((("step", 2),), 3)
+
+
 def test_a_lock_file_has_a_hash_of_all_of_it(stepping, tmp_path):
     path = tmp_path / "lock.json"
     text = table.written([entry(stepping)], miss="error", **HERE)
