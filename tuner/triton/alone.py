@@ -25,13 +25,14 @@ def alone(what: str, longest: float | None = None) -> Iterator[bool | None]:
     be opened, it does not wait."""
     with ExitStack() as stack:
         try:
-            waited = stack.enter_context(holding(_file(what), LONGEST if longest is None else longest))
+            longest = LONGEST if longest is None else longest
+            waited = stack.enter_context(holding(_file(what), longest, removes=True))
         except OSError:  # the folder is read-only, or somebody else's file is in its place
             waited = False
         yield waited
 
 
 def _file(what: str) -> Path:
-    name = hashlib.sha256(what.encode()).hexdigest()[:3]  # few files, which are never deleted
+    name = hashlib.sha256(what.encode()).hexdigest()[:16]
     owner = os.getuid() if hasattr(os, "getuid") else 0
     return Path(tempfile.gettempdir()) / f"tessera-tuning-{owner}-{name}.lock"

@@ -38,10 +38,9 @@ class Buffers:
     """
 
     def __init__(self, arguments: Mapping[str, Any], zero: Sequence[str], restore: Sequence[str], whole: bool) -> None:
-        self.zero = [arguments[name] for name in zero if isinstance(arguments.get(name), Tensor)]
-        named = {name: arguments[name] for name in restore if isinstance(arguments.get(name), Tensor)}
+        self.zero = _detached(arguments, zero)
         try:
-            self.restored = [(tensor, tensor.clone()) for tensor in named.values()]
+            self.restored = [(tensor, tensor.clone()) for tensor in _detached(arguments, restore)]
             self.live = storages(arguments) if whole else {}
         except (UnknownMemory, MemoryError, RuntimeError) as error:  # torch's out-of-memory error is a RuntimeError
             raise CannotCheck(str(error)) from error
@@ -66,6 +65,11 @@ class Buffers:
         self.reset()
         for tensor in self.zero:
             tensor.zero_()
+
+
+def _detached(arguments: Mapping[str, Any], names: Sequence[str]) -> list[Tensor]:
+    """The tensors of these names, also those that autograd lets nobody write."""
+    return [arguments[name].detach() for name in names if isinstance(arguments.get(name), Tensor)]
 
 
 def storages(arguments: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import ast
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -29,15 +29,31 @@ def function_of(kernel: Any) -> Callable[..., Any]:
     return kernel
 
 
-def source(kernel: Any) -> str:
+def source(kernel: Any, given: Iterable[Any] = (), arguments: Iterable[Any] = ()) -> str:
     """The hash, sixteen hexadecimal digits; of the byte code if the source code cannot be read.
 
     kernel: a function, or a kernel with its decorators; options of `triton.jit` and heuristics then count as well.
+    given: functions that configurations give to it, and hooks, in any order. arguments: functions that a call gives to
+    it, in the order of its parameters.
     """
+    found, others = _source_or_new(kernel), [*sorted({*map(_of_function, given)}), *map(_of_function, arguments)]
+    return _hash([found, *others]) if others else found
+
+
+def _of_function(given: Any) -> str:
+    return _source_or_new(given) if hasattr(given, "fn") else code_and_closure(given)
+
+
+def _source_or_new(kernel: Any) -> str:
     try:
         return _source(kernel)
     except TypeError:  # a decorator that cannot be hashed
         return _source.__wrapped__(kernel)
+
+
+def functions(values: Iterable[Any]) -> list[Any]:
+    """Those of the values that are functions, or kernels."""
+    return [each for each in values if callable(each) and not isinstance(each, type)]
 
 
 @cache
@@ -45,7 +61,11 @@ def _source(kernel: Any) -> str:
     found = _Parts([], [], set())
     found.add(kernel)
     # What the hash did not cover in the past comes last, so that a kernel without any of it keeps its hash.
-    return hashlib.sha256("\n".join(found.code + found.more).encode()).hexdigest()[:16]
+    return _hash(found.code + found.more)
+
+
+def _hash(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 @dataclass

@@ -75,15 +75,16 @@ class Listener:
         device: str | None = None,
     ) -> None:
         """Record a decision of an autotuner, as Triton reports it; names: of the first values of `key`."""
-        where = device or (f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu")
-        here, function = fingerprint(where), function_of(fn)
-        name, text = f"{function.__module__}.{function.__qualname__}", source(fn)
-        problem = _problem(name, torch.device(where).type, key, names, interpreted(fn))
-        about = name, problems.text(problem, None), problem.dtype
-        rows = [
-            row(*about, choice_of(values(config)), text, _outcome(times)) for config, times in configs_timings.items()
-        ]
         try:
+            where = device or (f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu")
+            here, function = fingerprint(where), function_of(fn)
+            name, text = f"{function.__module__}.{function.__qualname__}", source(fn)
+            problem = _problem(name, torch.device(where).type, key, names, interpreted(fn))
+            about = name, problems.text(problem, None), problem.dtype
+            rows = [
+                row(*about, choice_of(values(config)), text, _outcome(times))
+                for config, times in configs_timings.items()
+            ]
             if cache_hit:
                 known = [_identity(each) for each in self.backend.rows(name, about[1]) if each.device == here.key]
                 rows = [each for each in rows if _identity(each) not in known]
@@ -103,32 +104,43 @@ _undo: list[Callable[[], None]] = []
 
 
 def _install() -> None:
-    """Make Triton call all listeners that are open."""
+    """Make Triton call all listeners that are open. What others put around our function meanwhile stays there when it
+    is undone, and ours then only calls the one before it."""
     from triton import knobs
     from triton.runtime.autotuner import Autotuner
 
-    if not hasattr(knobs.autotuning, "listener"):
-        _watch(Autotuner)
-        return
-    before = knobs.autotuning.listener
+    has_listener = hasattr(knobs.autotuning, "listener")
+    holder, name, wrap = (knobs.autotuning, "listener", _told) if has_listener else (Autotuner, "run", _watched)
+    before, told = getattr(holder, name), [_listening]
+
+    def tell(**arguments: Any) -> None:
+        for each in [listener for some in told for listener in some]:
+            each(**arguments)
+
+    ours = wrap(before, tell)
+    setattr(holder, name, ours)
+
+    def undo() -> None:
+        told.clear()
+        if getattr(holder, name) is ours:
+            setattr(holder, name, before)
+
+    _undo.append(undo)
+
+
+def _told(before: Any, tell: Callable[..., None]) -> Callable[..., None]:
+    """A listener of Triton that also calls the one before it, if there was one."""
 
     def told(**arguments: Any) -> None:
         if before is not None:
             before(**arguments)
-        _tell(**arguments)
+        tell(**arguments)
 
-    knobs.autotuning.listener = told
-    _undo.append(lambda: setattr(knobs.autotuning, "listener", before))
-
-
-def _tell(**arguments: Any) -> None:
-    for each in list(_listening):
-        each(**arguments)
+    return told
 
 
-def _watch(autotuner: Any) -> None:
-    """Wrap `run` of the autotuner, and tell the timings that are new after a call."""
-    run = autotuner.run
+def _watched(run: Any, tell: Callable[..., None]) -> Callable[..., Any]:
+    """`run` of an autotuner, which also tells the timings that are new after a call."""
 
     def watched(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         timings, seconds = getattr(tuner, "configs_timings", None), getattr(tuner, "bench_time", None)
@@ -138,7 +150,7 @@ def _watch(autotuner: Any) -> None:
         new = [key for key in tuner.cache if key not in keys]
         if found is not None and found is not timings and new:
             measured = getattr(tuner, "bench_time", None) != seconds
-            _tell(
+            tell(
                 fn=tuner.fn,
                 key=new[-1],
                 best_config=tuner.best_config,
@@ -150,8 +162,7 @@ def _watch(autotuner: Any) -> None:
             )
         return result
 
-    autotuner.run = watched
-    _undo.append(lambda: setattr(autotuner, "run", run))
+    return watched
 
 
 def _problem(name: str, kind: str, key: Sequence[Any], names: Sequence[str], interpreted: bool) -> Problem:

@@ -165,10 +165,10 @@ class OutputCheck:
         numbers = {name: each for name, each in self.before.items() if each.is_floating_point() and each.numel()}
         varied = any(not bool((each == each[0]).all()) for each in numbers.values())
         some = [name for name in numbers if not varied or not self.expected[0] or name in self.expected[0]]
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator("cpu").manual_seed(self.seed)
         made = {}
         for name in some:
-            noise = torch.empty(numbers[name].shape, dtype=torch.float32).normal_(generator=generator)
+            noise = torch.empty(numbers[name].shape, dtype=torch.float32, device="cpu").normal_(generator=generator)
             made[name] = noise.to(numbers[name].dtype).to(numbers[name].device)
         return made
 

@@ -32,7 +32,7 @@ from tuner.triton.case import Case, Launch, hints
 from tuner.triton.compile_trace import described, numbered, settings_of_trace, usual_device
 from tuner.triton.enabled import reason_not_to_tune
 from tuner.triton.holders import UnknownMemory, tensors
-from tuner.triton.jit_source import function_of, source
+from tuner.triton.jit_source import function_of, functions, source
 from tuner.triton.kernel_bench import CHECKED, Clocked, KernelBench
 from tuner.triton.large_space import Combinations, is_large
 from tuner.triton.options import Options
@@ -94,6 +94,14 @@ class TunedKernel:
         options = self.options
         some = options.configs if options.space is None else cases.product(options.space)
         return [cases.config(each) for each in some or [{}]]
+
+    @cached_property
+    def _given(self) -> list[Any]:
+        """Functions that configurations give to the kernel, and their hooks."""
+        space = self.options.space
+        if space is not None:
+            return [each for values in space.values() for each in functions(values)]
+        return [found for each in self.configs for found in functions([each.pre_hook, *each.kwargs.values()])]
 
     def _check(self, what: str, names: Iterable[str], known: Sequence[str]) -> None:
         for name in names:
@@ -163,10 +171,12 @@ class TunedKernel:
         return Launch(self.fn, args, kwargs, grid, arguments, self.options.post_hook)
 
     def _key(self, arguments: Mapping[str, Any]) -> tuple:
-        """As in Triton: the values of the arguments in `key`, and the dtypes of all tensors; also their device."""
+        """As in Triton: the values of the arguments in `key`, and the dtypes of all tensors; also their device, and
+        functions that the kernel gets, because they are part of its code."""
         values = [arguments[name] for name in self.keys if name in arguments]
         some = [arguments[name] for name in self.arg_names if hasattr(arguments.get(name), "dtype")]
-        return (*values, *(each.dtype for each in some), getattr(some[0], "device", None) if some else None)
+        device = getattr(some[0], "device", None) if some else None
+        return (*values, *(each.dtype for each in some), device, *filter(callable, arguments.values()))
 
     def _would_serve(self, launch: Launch, otherwise: str, where: str | None = None) -> Served:
         try:
@@ -281,7 +291,8 @@ class TunedKernel:
             )
         else:
             choices = {cases.choice_of(cases.values(each)): each for each in self._configs(launch)}
-        return Case(problem, fingerprint(where), where, source(self.fn), choices, self.options.backend)
+        code = source(self.fn, self._given, functions(arguments.values()))
+        return Case(problem, fingerprint(where), where, code, choices, self.options.backend)
 
     def _configs(self, launch: Launch) -> list[Any]:
         """The configurations of a call, the default first."""

@@ -34,13 +34,17 @@ OTHERS = [("WIDTH = tl.constexpr(8)", "WIDTH = tl.constexpr(9)"), ("x + 1", "x +
 count = itertools.count()
 
 
-def hashed(tmp_path, text):
+def loaded(tmp_path, text):
     path = tmp_path / f"somebody{next(count)}.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return source(module.kernel)
+    return module
+
+
+def hashed(tmp_path, text):
+    return source(loaded(tmp_path, text).kernel)
 
 
 @pytest.mark.parametrize("change", SAME, ids=str)
@@ -106,6 +110,25 @@ def test_dtypes_tuples_aliases_heuristics_and_options_count(tmp_path, change):
 
 def test_a_kernel_of_functions_and_numbers_keeps_the_hash_of_former_releases(tmp_path):
     assert hashed(tmp_path, TEXT) == "2b51e01b5ad25848"
+
+
+def test_functions_that_a_call_gives_count(tmp_path):
+    def hashes(text):
+        module = loaded(tmp_path, text)
+        one, two = module.one, module.two
+        given = ([], [one], [two], [lambda x: x], [one, two], [two, one])
+        return [source(module.kernel, arguments=each) for each in given]
+
+    before, after = hashes(MORE), hashes(MORE.replace("x + 2", "x + 3"))
+    assert len(set(before)) == 6, "also which parameter gets which function"
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, True, False, True, False, False]
+
+
+def test_the_order_of_configurations_does_not_count(tmp_path):
+    module = loaded(tmp_path, MORE)
+    one, two = module.one, module.two
+
+    assert source(module.kernel, [one, two]) == source(module.kernel, [two, one, two]) != source(module.kernel, [two])
 
 
 def test_what_is_no_kernel_is_refused():

@@ -100,3 +100,26 @@ def test_a_listener_of_triton_is_used_where_there_is_one_and_the_one_before_is_t
 
     assert (listener.recorded, len(said)) == (1, 1)
     assert knobs.autotuning.listener is before
+
+
+def test_what_others_put_around_the_autotuner_stays_when_a_listener_closes(tmp_path, silent, monkeypatch):
+    from triton import knobs
+    from triton.runtime.autotuner import Autotuner
+
+    if hasattr(knobs.autotuning, "listener"):
+        pytest.skip("this Triton needs no function around its autotuner")
+    monkeypatch.setattr(Autotuner, "run", Autotuner.run)  # restored at the end
+    first, calls = tuner.listen(tmp_path / "folder"), []
+    inner = Autotuner.run
+
+    def theirs(*args, **options):
+        calls.append(args)
+        return inner(*args, **options)
+
+    Autotuner.run = theirs
+    first.close()
+    with tuner.listen(tmp_path / "folder") as second:
+        Autotuned()(40)
+
+    assert Autotuner.run is theirs and len(calls) == 1
+    assert (first.recorded, second.recorded) == (0, 3), "what is measured is told once"

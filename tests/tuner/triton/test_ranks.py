@@ -89,9 +89,9 @@ def test_a_kernel_waits_once_for_a_rank_that_is_late(tmp_path, monkeypatch):
             waits.append(longest.total_seconds())
             wait(keys, timedelta(seconds=0.001))
 
-    def held(file, longest):
+    def held(file, longest, **options):
         waits.append(longest)
-        return holding(file, 0.0)
+        return holding(file, 0.0, **options)
 
     monkeypatch.setattr(ranks, "store", Late)
     monkeypatch.setattr(alone, "holding", held)

@@ -17,7 +17,19 @@ from tuner.triton.compile_trace import settings_of_trace
 
 triton = pytest.importorskip("triton")
 
-from scaled_kernel import ARGUMENTS, Pretended, allowed, call, grid, scale, tuned  # noqa: E402, F401
+from scaled_kernel import (  # noqa: E402
+    ARGUMENTS,
+    Pretended,
+    add_into,
+    allowed,  # noqa: F401
+    apply,
+    call,
+    grid,
+    scale,
+    thrice,
+    tuned,
+    twice,
+)
 
 
 def test_what_was_checked_and_against_what_is_stored(tmp_path):
@@ -223,6 +235,11 @@ def test_a_listener_whose_store_fails_warns_once(tmp_path):
     assert len([each for each in said if "cannot be written" in str(each.message)]) == 1
 
 
+def test_a_listener_that_cannot_describe_a_kernel_warns(tmp_path):
+    with tuner.listen(tmp_path / "listened") as listener, pytest.warns(RuntimeWarning, match="records nothing"):
+        listener(fn=3, key=(), best_config=None, configs_timings={}, duration=None, cache_hit=False)
+
+
 def test_listeners_close_in_any_order(tmp_path):
     from triton import knobs
     from triton.runtime.autotuner import Autotuner
@@ -300,8 +317,27 @@ def test_only_one_process_is_alone(tmp_path, monkeypatch):
         assert waited is False
         with alone.alone("it", longest=0.0) as second:
             assert second is None, "it gave up waiting"
+        assert (tmp_path / "lock").exists(), "the second one held nothing"
+    assert not (tmp_path / "lock").exists()
     with alone.alone("it") as waited:
         assert waited is False
+
+
+def test_a_lock_that_another_process_deletes_meanwhile_is_not_held(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    lock, real, deleted = tmp_path / "lock", fcntl.flock, []
+
+    def flock(handle, how):
+        if not deleted:
+            deleted.append(lock.unlink())
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(alone, "_file", lambda what: lock)
+    with alone.alone("it") as waited:
+        assert waited is True
+        with alone.alone("it", longest=0.0) as second:
+            assert second is None
 
 
 def test_a_lock_that_cannot_be_opened_makes_no_call_fail(tmp_path, monkeypatch):
@@ -367,3 +403,34 @@ def test_garbage_collection_is_as_it_was(tmp_path):
     before = gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()
     call(tuned(tmp_path))
     assert (gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()) == before
+
+
+def test_a_choice_that_was_checked_with_one_function_does_not_serve_another(tmp_path):
+    kernel = tuned(tmp_path, kernel=apply)
+    x, y = torch.arange(16.0), torch.zeros(16)
+    kernel[grid](x, y, 16, FUNCTION=twice)
+
+    assert "it was tuned" in kernel.explain(x, y, 16, FUNCTION=twice).why
+    assert "has changed since" in kernel.explain(x, y, 16, FUNCTION=thrice).why
+    kernel[grid](x, y, 16, FUNCTION=thrice)
+    assert len(kernel.decisions) == 2
+    torch.testing.assert_close(y, 3 * x)
+
+
+def test_the_programs_own_default_device_does_not_matter(tmp_path):
+    kernel = tuned(tmp_path)
+    x, y = torch.arange(16.0), torch.zeros(16)
+    with torch.device("meta"):
+        kernel[grid](x, y, 16, 1.5)
+
+    torch.testing.assert_close(y, 3 * x)
+    assert "it was tuned" in kernel.explain(x, y, 16, 1.5).why
+
+
+@pytest.mark.parametrize("named", ["restore_value", "reset_to_zero"])
+def test_a_parameter_of_a_model_may_be_written(tmp_path, named):
+    kernel = tuned(tmp_path, kernel=add_into, **{named: ["y_ptr"]})
+    weight = torch.nn.Parameter(torch.ones(16))
+    kernel[grid](torch.ones(16), weight, 16)
+
+    torch.testing.assert_close(weight.detach(), torch.full((16,), 2.0 if named == "restore_value" else 1.0))
