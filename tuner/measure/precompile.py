@@ -5,7 +5,8 @@ that measures finds them there. A process of the pool calls the implementation o
 launches replaced by their compilation. It knows the GPU only as the target of the compiler, so it uses none of its
 memory and does not disturb what is timed. On a CPU nothing is compiled while something is timed; what needs a C++
 compiler is built in batches, on all cores, and the measuring child finds it in PyTorch's cache. Nothing depends on the
-pool: if one of its processes dies or hangs, the child compiles for itself.
+pool: if one of its processes dies or hangs, another pool compiles the next choices, and after a few pools the child
+compiles for itself.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tuner.measure.children import context, without_main
 from tuner.measure.worker import Settings, load
 
 MOST = 8  # processes
+POOLS = 3  # in which a process dies or hangs, before nothing is compiled in advance any more
 WAITING = 2  # choices that may wait for each process; more might never be needed
 
 
@@ -62,7 +64,8 @@ class Precompiler:
         self.compile, self.settings = compile or compile_choice, settings
         self.elsewhere = elsewhere(settings.device) if self.processes and settings.device != "cpu" else None
         self.submitted: set[tuple[Problem, Choice]] = set()
-        self.running: list[Future] = []
+        self.running: dict[Future, tuple[Problem, Choice]] = {}
+        self.pools = POOLS
         self.pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Precompiler:
@@ -75,7 +78,7 @@ class Precompiler:
         """Submit the first of `choices` that were never submitted, as many as the pool can take."""
         if not self.processes:
             return
-        self.running = [each for each in self.running if not each.done()]
+        self.running = {each: what for each, what in self.running.items() if not each.done()}
         for choice in choices:
             if len(self.running) >= self.most:
                 return
@@ -88,22 +91,31 @@ class Precompiler:
         """How many choices are compiled or wait at a time."""
         return WAITING * self.processes
 
-    def wait(self, seconds: float) -> None:
-        """Until nothing compiles. If that takes longer, all processes end, and nothing is compiled in advance again."""
-        if wait_for(self.running, timeout=max(seconds, 0.0)).not_done:
-            self.close()
-            self.processes = 0
+    def wait(self, seconds: float) -> set[tuple[Problem, Choice]]:
+        """Until nothing compiles -> what takes longer: its processes end, and it is not compiled in advance again."""
+        late = {self.running[each] for each in wait_for(self.running, timeout=max(seconds, 0.0)).not_done}
+        if late:
+            self._give_up_pool()
+        return late
 
     def _submit(self, problem: Problem, choice: Choice) -> None:
-        try:
-            if self.pool is None:
-                self.pool = ProcessPoolExecutor(
-                    self.processes, context(), initializer=prepare, initargs=(self.settings,)
-                )
-            with without_main():
-                self.running.append(self.pool.submit(self.compile, problem, choice, self.elsewhere))
-        except BrokenProcessPool:
-            self.processes = 0  # a process was killed: from now on the child compiles for itself
+        while self.processes:
+            try:
+                if self.pool is None:
+                    self.pool = ProcessPoolExecutor(
+                        self.processes, context(), initializer=prepare, initargs=(self.settings,)
+                    )
+                with without_main():
+                    self.running[self.pool.submit(self.compile, problem, choice, self.elsewhere)] = problem, choice
+                return
+            except (BrokenProcessPool, EOFError, OSError):  # a process was killed, or none can be started
+                self._give_up_pool()
+
+    def _give_up_pool(self) -> None:
+        self.close()
+        self.pools -= 1
+        if not self.pools:
+            self.processes = 0
 
     def close(self) -> None:
         """End all processes, without waiting for what they compile."""
@@ -115,7 +127,7 @@ class Precompiler:
         for process in processes:
             with suppress(ProcessLookupError, ValueError):
                 process.kill()
-        self.pool = None
+        self.pool, self.running = None, {}
 
 
 def default_processes(device: str) -> int:

@@ -155,6 +155,7 @@ class Worker:
         key = job.problem, job.seed
         if self.last is None or self.last[0] != key:
             self.last = None  # first, so that two are never in memory at once
+            heap.give_back()
             self.report(Step("definition"))
             self.last = key, correctness.trial(found, job.problem, job.seed)
         return self.last[1]

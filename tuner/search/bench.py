@@ -59,5 +59,9 @@ class Bench(ABC):
         """How long measuring `choice` is likely to take; 0 if nothing is known."""
         return 0.0
 
+    def comparison_seconds(self, times: Mapping[Choice, float], more: int = 1) -> float:
+        """How long `compare` is likely to take; 0 if nothing is known."""
+        return 0.0
+
     def precompile(self, choices: Sequence[Choice]) -> None:  # noqa: B027
         """Compile `choices`, which are measured next, in the background."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kernels.dispatch.registry import Choice, Operation, Problem
 from tuner.measure import roofline
@@ -48,12 +48,21 @@ class OperationBench(Bench):
         return outcome
 
     def compare(self, times: Mapping[Choice, float], more: int = 1) -> dict[Choice, Outcome]:
-        wanted = more * max(self.effort.final_seconds, (LEAST_ROUNDS + 1) * sum(times.values()) / 1e3)
-        seconds = max(min(wanted, self.children.left()), SHORTEST)
+        left = self.children.left() - self._checks(times)
+        seconds = max(min(self._turns(times, more), left), SHORTEST)
         new_inputs = (self.definition_seconds or 0.0) < LONG or self.effort.budget is None
         seed, rounds = self.seed + new_inputs, more * self.effort.rounds
         job = Job(self.problem, tuple(times), seed, rounds, seconds, least=LEAST_ROUNDS)
         return dict(zip(times, self.children.run(job), strict=True))
+
+    def comparison_seconds(self, times: Mapping[Choice, float], more: int = 1) -> float:
+        return self._checks(times) + self._turns(times, more)
+
+    def _turns(self, times: Mapping[Choice, float], more: int) -> float:
+        return more * max(self.effort.final_seconds, (LEAST_ROUNDS + 1) * sum(times.values()) / 1e3)
+
+    def _checks(self, choices: Iterable[Choice]) -> float:
+        return sum(map(self.expected_seconds, choices))
 
     def bounds(self, choices: Sequence[Choice]) -> list[float]:
         return [roofline.bound(self.operation, self.problem, each, self.children.rates) for each in choices]

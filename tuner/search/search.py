@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from kernels.dispatch.registry import Choice
 from tuner import strategies
 from tuner.measure import roofline
+from tuner.measure.children import Disturbed
 from tuner.measure.worker import CLEARLY
-from tuner.outcome import Outcome
+from tuner.outcome import TEMPORARY, Outcome
 from tuner.search.bench import Bench, DeviceLost
 from tuner.search.cache import Cache, Known, fastest, valid
 from tuner.search.candidates import Candidates, Group
@@ -28,6 +29,7 @@ from tuner.strategies.contract import Hints
 
 SLOW = 2  # configurations measured of a group whose first ones are clearly slower than the best
 TRIES = 3  # comparisons, if finalists turn out to be wrong
+OPEN = 1.03  # the factor by which another choice may be faster, above which a decision is open
 CUT = "cut"  # replaces the effort in the mark of a comparison that came early because time was short
 
 
@@ -126,8 +128,18 @@ class Search:
         return any(self._may_win(times.get(group.first, math.inf)) for group in self.waiting)
 
     def _may_win(self, milliseconds: float) -> bool:
-        """Whether a time that was measured alone may be the best in turns: it is not clearly slower."""
-        return milliseconds <= CLEARLY * self.best
+        """Whether a time that was measured alone may be the best in turns: it is not clearly slower.
+
+        Calls that are timed alone find their data in the caches, some twice as fast as in turns, so times of others
+        that were measured alone do not rule it out.
+        """
+        return milliseconds <= CLEARLY * (self._best_in_turns or self.best)
+
+    @property
+    def _best_in_turns(self) -> float:
+        """Milliseconds of the fastest of those that were compared; 0 if none was."""
+        compared = [each.milliseconds for each in self.known.values() if each.turns and each.milliseconds is not None]
+        return min(compared, default=0.0)
 
     def measure(self, choice: Choice) -> float | None:
         """Milliseconds of `choice`, measured unless known; None if it failed, cannot win, or time is up."""
@@ -147,10 +159,14 @@ class Search:
     def decide(self, more: int = 1) -> Decision:
         """Check and time the fastest few and the default once more, in turns, and decide.
 
-        more: times as many rounds as the effort says.
+        more: times as many rounds as the effort says; then `rivals` are compared too. Raises Disturbed if one of them
+        fails in a way that may be temporary: what was decided before then remains.
         """
         for tries in range(1, TRIES + 1):
             outcomes = self._compared(more)
+            if more > 1 and any(outcome.kind in TEMPORARY for outcome in outcomes.values()):
+                self._keep(outcomes)
+                raise Disturbed(f"a finalist of {self.problem} failed in a way that may be temporary")
             complete = all(outcome.samples for outcome in outcomes.values()) or not valid(self.known)
             finals = self._keep(outcomes, self._mark if complete or tries == TRIES else None)
             if complete:
@@ -163,15 +179,37 @@ class Search:
         name = CUT if self.hurried and (self.pending or not self.in_time) else self.effort.name
         return f"{name}/{self.candidates.signature}"
 
-    def _compared(self, more: int) -> dict[Choice, Outcome]:
+    @property
+    def rivals(self) -> list[Choice]:
+        """A few choices that were timed alone only, in few samples, one of which is clearly faster than the best of
+        those that were compared in turns."""
+        lowest = {
+            choice: min(each.outcome.samples)
+            for choice, each in self.known.items()
+            if not each.turns and each.outcome.samples
+        }
+        clearly = {choice: time for choice, time in lowest.items() if OPEN * time < self._best_in_turns}
+        return list(fastest(clearly, self.effort.finalists))
+
+    def comparison_seconds(self, more: int) -> float:
+        """How long `decide` is likely to take."""
+        return self.bench.comparison_seconds(self._finalists(more), more)
+
+    def _finalists(self, more: int) -> dict[Choice, float]:
+        """What to compare, and its milliseconds as far as known."""
         times = valid(self.known)
         built = [group.first for group in self.waiting if self._may_win(times.get(group.first, math.inf))]
         known = [choice for choice in (self.default, *built) if choice in times]
-        some = list(dict.fromkeys([*fastest(times, self.effort.finalists), *known]))
+        rivals = self.rivals if more > 1 else []
+        some = dict.fromkeys([*fastest(times, self.effort.finalists), *known, *rivals])
+        return {choice: times[choice] for choice in some}
+
+    def _compared(self, more: int) -> dict[Choice, Outcome]:
+        some = self._finalists(more)
         if not some:
             return {self.default: self.known[self.default].outcome}
         with self._keeping_the_last():
-            return self.bench.compare({choice: times[choice] for choice in some}, more)
+            return self.bench.compare(some, more)
 
     @contextmanager
     def _keeping_the_last(self) -> Iterator[None]:

@@ -37,10 +37,9 @@ from tuner.search.decision import Decision, decide
 from tuner.search.effort import Effort, effort
 from tuner.search.operation_bench import OperationBench
 from tuner.search.progress import Progress, Report
-from tuner.search.search import Search
+from tuner.search.search import OPEN, Search
 
 SEARCH = 0.7  # of a problem's share of the budget; the rest is for the comparison of the finalists
-OPEN = 1.03  # the risk of a decision that more rounds may change
 MORE = (3, 9)  # times as many rounds as the effort says, in the comparisons that settle it
 BUILDS = 0.5  # of the budget, and whatever else is left, for implementations that need seconds of compilation
 
@@ -257,15 +256,16 @@ class Session:
         while waiting:
             count = max(self.builder.most, 1)
             some, waiting = waiting[:count], waiting[count:]
-            self._compile([(search.problem, search.worth_building()) for search in some])
-            lost = {search.problem.operation for search in some if not self._built(search)}
+            late = self._compile([(search.problem, search.worth_building()) for search in some])
+            lost = {each.problem.operation for each in some if each.problem in late or not self._built(each)}
             waiting.sort(key=lambda search: search.problem.operation in lost)  # and otherwise in the same order
 
-    def _compile(self, builds: Iterable[tuple[Problem, Sequence[Choice]]]) -> None:
-        """Compile in other processes, and wait for them: nothing is timed meanwhile."""
+    def _compile(self, builds: Iterable[tuple[Problem, Sequence[Choice]]]) -> set[Problem]:
+        """Compile in other processes, and wait for them: nothing is timed meanwhile -> problems that took too long."""
         for problem, choices in builds:
             self.builder.compile_next(problem, choices)
-        self.builder.wait(min(WAITING * self.children.patience.longest, self.children.left()))
+        late = self.builder.wait(min(WAITING * self.children.patience.longest, self.children.left()))
+        return {problem for problem, _ in late}
 
     def _built(self, search: Search) -> bool:
         """Measure what is pending; whether it may win, or could not be measured."""
@@ -278,21 +278,26 @@ class Session:
         return True
 
     def _settle(self) -> None:
-        """Compare again, in more rounds, where another finalist may be clearly faster: the largest risk first.
+        """Compare again, in more rounds, where another choice may be clearly faster: the largest risk first.
 
         Seven rounds of slow candidates cannot tell two apart if one of them is disturbed, and then the default stays.
+        And what was timed alone may have been disturbed, so that it was not compared. A comparison that would be cut
+        short by the end of the session is not begun, because the one before may have had more rounds.
         """
+        disturbed: set[Problem] = set()
         for more in MORE:
             for search in self._open():
-                if self._left() <= 0:
-                    return
-                with suppress(Disturbed):
-                    search.on_progress(search.decide(more))
+                if search.problem not in disturbed and search.comparison_seconds(more) < self._left():
+                    try:
+                        search.on_progress(search.decide(more))
+                    except Disturbed:
+                        disturbed.add(search.problem)
 
     def _open(self) -> list[Search]:
         decisions = [self._newest(operation(problem.operation), problem) for problem in self.searches]
         some = sorted((each for each in decisions if each is not None), key=lambda each: -each.risk)
-        return [self.searches[each.problem] for each in some if each.risk > OPEN]
+        found = [self.searches[each.problem] for each in some if each.risk > OPEN]
+        return [*found, *(each for each in self.searches.values() if each.rivals and each not in found)]
 
     def _report_progress(
         self, found: Operation, problem: Problem, number: int, total: int, decision: Decision | None = None

@@ -45,32 +45,41 @@ def test_the_next_choices_are_compiled_once_in_other_processes(tmp_path):
         for _ in range(3):
             precompiler.compile_next(problem(tmp_path), CHOICES)
         assert wait(tmp_path, 2) == [16, 32]  # the pool takes no more at first
-        while any(not each.done() for each in precompiler.running):
-            time.sleep(0.01)
+        assert precompiler.wait(60.0) == set()
         precompiler.compile_next(problem(tmp_path), CHOICES)
         assert wait(tmp_path, 3) == [16, 32, 64]
     assert {path.read_text() for path in tmp_path.iterdir()} != {str(os.getpid())}
 
 
-def test_if_a_process_dies_the_session_continues_without_it(tmp_path):
+def test_after_a_process_that_dies_or_hangs_others_compile_what_comes_next(tmp_path):
     with Precompiler(Settings(), processes=1, compile=die) as precompiler:
         precompiler.compile_next(problem(tmp_path), CHOICES[:1])
-        assert precompiler.running[0].exception(60) is not None
+        assert precompiler.wait(60.0) == set(), "it has ended"
+        precompiler.compile = hang
+        precompiler.compile_next(problem(tmp_path), CHOICES[:2])
+        assert precompiler.wait(0.05) == {(problem(tmp_path), CHOICES[1])}
+        precompiler.compile = write
+        precompiler.compile_next(problem(tmp_path), CHOICES)
+        assert wait(tmp_path, 1) == [64], "each is submitted once"
+
+
+def test_if_processes_die_again_and_again_the_session_continues_without_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.measure.precompile.POOLS", 2)
+    with Precompiler(Settings(), processes=1, compile=die) as precompiler:
+        for choice in CHOICES:
+            precompiler.compile_next(problem(tmp_path), [choice])
+            assert precompiler.wait(60.0) == set()
+        assert precompiler.processes == precompiler.most == 0
+
+
+def test_if_no_process_can_be_started_nothing_is_compiled_in_advance(tmp_path, monkeypatch):
+    def fail(*args, **options):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("tuner.measure.precompile.ProcessPoolExecutor", fail)
+    with Precompiler(Settings(), processes=1, compile=write) as precompiler:
         precompiler.compile_next(problem(tmp_path), CHOICES)
         assert precompiler.processes == 0
-        precompiler.compile_next(problem(tmp_path), CHOICES)
-
-
-def test_a_batch_is_waited_for_and_one_that_hangs_is_given_up(tmp_path):
-    with Precompiler(Settings(threads=1), processes=1, compile=write) as precompiler:
-        precompiler.compile_next(problem(tmp_path), CHOICES[:2])
-        precompiler.wait(60.0)
-        assert len(list(tmp_path.iterdir())) == 2
-        precompiler.compile = hang
-        precompiler.compile_next(problem(tmp_path), CHOICES)
-        precompiler.wait(0.05)
-        assert (precompiler.pool, precompiler.processes) == (None, 0)
-        precompiler.wait(60.0)  # for nothing
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds a process to cores")

@@ -11,6 +11,7 @@ from tuner.outcome import Kind, Outcome
 from tuner.search import candidates
 from tuner.search.cache import Known
 from tuner.search.decision import decide
+from tuner.search.operation_bench import OperationBench
 from tuner.search.session import Session
 
 
@@ -45,22 +46,67 @@ def test_a_default_is_kept_when_the_gain_is_within_the_noise(pretended, store, f
 def test_a_comparison_that_was_disturbed_is_made_again_in_more_rounds(
     pretended, store, faulty, monkeypatch, pretending, run
 ):
-    rounds, whole = [], pretending.outcome
-
-    def pausing(self, choice, repeats):
-        found = whole(self, choice, repeats)
-        if choice != Choice.of("right", {"block": 16}):
-            return found
-        rounds.append(repeats)
-        disturbed = 5 if repeats == 15 else 0
-        return replace(found, samples=found.samples[disturbed:] + disturbed * (40.0,))
-
-    monkeypatch.setattr(pretending, "outcome", pausing)
+    rounds = disturb(monkeypatch, pretending)
     first = run(store, faulty)
 
     assert rounds[-2:] == [15, 45]
     assert first.decisions[0].choice == Choice.of("right", {"block": 16})
     assert run(store, faulty).measured == 0
+
+
+def test_a_comparison_that_does_not_fit_into_the_session_is_not_made_again(
+    pretended, store, faulty, monkeypatch, pretending, run
+):
+    rounds = disturb(monkeypatch, pretending)
+    monkeypatch.setattr(
+        OperationBench, "comparison_seconds", lambda self, times, more: 1e9 if more > 3 else 100.0 * more
+    )
+    first = run(store, faulty)  # of 140 s
+
+    assert rounds[-1] == 15
+    assert first.decisions[0].choice == first.decisions[0].default
+
+
+def test_a_failure_that_may_be_temporary_in_a_repeated_comparison_changes_no_decision(
+    pretended, store, faulty, monkeypatch, pretending, run
+):
+    default = Choice.of("right", {"block": 8})
+    rounds = disturb(monkeypatch, pretending, {(default, 45): Outcome(Kind.TIMED_OUT)})
+    (decision,) = run(store, faulty).decisions
+
+    assert rounds[-2:] == [15, 45], "and no third time"
+    assert decision.choice == default and "not faster than the default" in decision.why
+    assert decision.failures["timed_out"] == 1
+
+
+def test_a_choice_that_was_disturbed_when_it_was_timed_alone_is_compared_in_the_time_that_is_left(
+    pretended, store, faulty, monkeypatch, pretending, run
+):
+    best = Choice.of("right", {"block": 16})
+    alone = Outcome(Kind.TIMED, (40.0,) * 6 + (0.5,))
+    rounds = disturb(monkeypatch, pretending, {(best, 7): alone})
+    (decision,) = run(store, faulty).decisions
+
+    assert rounds == [7, 45], "it was no finalist"
+    assert decision.choice == best
+    assert run(store, faulty).measured == 0
+
+
+def disturb(monkeypatch, pretending, instead=None):
+    """The fastest choice is disturbed in its first comparison -> the rounds in which it was asked for. instead: of
+    what a choice gives for a number of rounds."""
+    rounds, whole = [], pretending.outcome
+
+    def pausing(self, choice, repeats):
+        found = whole(self, choice, repeats)
+        if choice == Choice.of("right", {"block": 16}):
+            rounds.append(repeats)
+            disturbed = 5 if repeats == 15 else 0
+            found = replace(found, samples=found.samples[disturbed:] + disturbed * (40.0,))
+        return (instead or {}).get((choice, repeats), found)
+
+    monkeypatch.setattr(pretending, "outcome", pausing)
+    return rounds
 
 
 def test_a_finalist_that_is_wrong_on_other_inputs_is_never_served(
@@ -147,7 +193,7 @@ def test_builds_are_compiled_in_batches_and_come_last_where_one_lost(pretended, 
     compiled, batches = [], []
     monkeypatch.setattr(Precompiler, "most", 2)
     monkeypatch.setattr(Precompiler, "compile_next", lambda self, problem, some: compiled.extend(some))
-    monkeypatch.setattr(Precompiler, "wait", lambda self, seconds: batches.append(len(compiled)))
+    monkeypatch.setattr(Precompiler, "wait", lambda self, seconds: batches.append(len(compiled)) or set())
     session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
     session.children.speed |= {"built": 0.1, "lost": 9.0}
     problems = [faulty.problem(rows) for rows in (16, 32, 64)]
@@ -156,6 +202,39 @@ def test_builds_are_compiled_in_batches_and_come_last_where_one_lost(pretended, 
     names = [choices[0].implementation for choices in session.children.asked if len(choices) == 1]
     assert [name for name in names if name in ("built", "lost")] == ["built", "lost", "built", "built", "lost", "lost"]
     assert batches == [2, 4, 6]
+
+
+def test_a_build_is_compared_although_others_were_faster_while_they_were_timed_alone(
+    pretended, store, faulty, monkeypatch, pretending, changed
+):
+    changed(faulty, built=Implementation("built", faulty.right, builds=True))
+    whole = pretending.outcome
+
+    def warm(self, choice, repeats):  # alone, the data of some are in the caches
+        found, faster = whole(self, choice, repeats), repeats == 7 and choice.implementation != "built"
+        return replace(found, samples=tuple(each / 4 for each in found.samples)) if faster else found
+
+    monkeypatch.setattr(pretending, "outcome", warm)
+    session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
+    session.children.speed |= {"built": 0.45, "small": 1.1}
+    (decision,) = session.run({"faulty": [faulty.problem(32)]}).decisions
+
+    first = next(some for some in session.children.asked if len(some) > 1 and Choice.of("built") in some)
+    assert Choice.of("small") not in first, "it was no finalist, and took .275 ms alone"
+    assert decision.choice == Choice.of("built")
+
+
+def test_a_build_that_takes_too_long_is_not_tried_again_where_it_would_be_timed(
+    pretended, store, faulty, monkeypatch, changed
+):
+    changed(faulty, built=Implementation("built", faulty.right, builds=True))
+    monkeypatch.setattr(Precompiler, "wait", lambda self, seconds: {(faulty.problem(16), Choice.of("built"))})
+    session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
+    session.children.speed["built"] = 0.1
+    report = session.run({"faulty": [faulty.problem(16), faulty.problem(32)]})
+
+    assert [each.choice.implementation for each in report.decisions] == ["right", "built"]
+    assert report.unbuilt == 1
 
 
 def test_a_session_counts_what_it_had_no_time_to_build(pretended, store, faulty, changed):
