@@ -251,8 +251,7 @@ def refuses_pictures(problem: Problem) -> str | None:
 
 def cached(problem: Problem) -> dict[str, Any]:
     """Blocks that fit the cache of a CPU."""
-    width = problem["batch"] * problem["channels"]
-    return {"positions": max((P for P in POSITIONS if P * width <= CACHED), default=POSITIONS[0])}
+    return {"positions": by_rows.in_cache(problem, POSITIONS, problem["batch"] * problem["channels"], CACHED)}
 
 
 BLOCKS = {"positions": POSITIONS}

@@ -238,7 +238,7 @@ def fits(configuration: Configuration, problem: Problem) -> bool:
 
 
 def _cached(problem: Problem) -> dict[str, Any]:
-    return {"rows": by_rows.in_cache(ROWS_BLOCKS, problem["columns"])}
+    return {"rows": by_rows.in_cache(problem, ROWS_BLOCKS, problem["columns"])}
 
 
 OPERATION = register(

@@ -214,7 +214,7 @@ def _suited(problem: Problem) -> dict[str, Any]:
 
 
 def _cached(problem: Problem) -> dict[str, Any]:
-    return {**_suited(problem), "block": by_rows.in_cache(BLOCKS, problem["classes"])}
+    return {**_suited(problem), "block": by_rows.in_cache(problem, BLOCKS, problem["classes"])}
 
 
 def _default(problem: Problem) -> str:

@@ -159,7 +159,7 @@ def _suited(problem: Problem) -> dict[str, Any]:
 
 def _cached(problem: Problem) -> dict[str, Any]:
     width = problem["batch"] * problem["heads"] * problem["width"]
-    return {"rows": by_rows.in_cache(POSITIONS, width)}
+    return {"rows": by_rows.in_cache(problem, POSITIONS, width)}
 
 
 OPERATION = register(

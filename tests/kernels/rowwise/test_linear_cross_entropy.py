@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernels.rowwise.linear_cross_entropy import OPERATION, _forward, linear_cross_entropy
+from kernels.rowwise import rows as by_rows
+from kernels.rowwise.linear_cross_entropy import BLOCKS, OPERATION, _forward, linear_cross_entropy
 
 ROWS, WIDTH, CLASSES, IGNORE = 13, 5, 11, -1
 
@@ -114,3 +115,10 @@ def test_losses_cannot_be_had_one_by_one():
     x, weight, targets, _ = random_inputs(False)
     with pytest.raises(ValueError, match="reduction must be one of mean, sum, but got 'none'"):
         linear_cross_entropy(x, weight, targets, reduction="none")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_without_tuning_blocks_fit_the_cache_of_a_cpu_and_are_large_on_a_gpu(device):
+    for problem in OPERATION.problems(device).values():
+        block = OPERATION.implementations["chunked"].default_for(problem)["block"]
+        assert block == max(BLOCKS) if device == "cuda" else block * problem["classes"] <= by_rows.CACHED

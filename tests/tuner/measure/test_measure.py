@@ -231,6 +231,19 @@ def test_a_first_call_that_compiles_for_minutes_makes_no_long_spin(monkeypatch):
     assert gpu.host < 60_100
 
 
+def test_a_call_that_is_launched_for_long_is_not_repeated_in_vain(monkeypatch):
+    gpu, calls = Gpu(), []
+    clock = gpu.patch(monkeypatch)
+
+    def call():
+        calls.append(None)
+        gpu.launch(1.0, host=100.0)
+
+    for _ in range(4):
+        assert clock.time(call) > 80
+    assert len(calls) == 1 + 2 + 1 + 1 + 1, "once to raise the frequency, and twice until the spin is the longest"
+
+
 def test_latency_on_a_gpu_includes_the_launch(monkeypatch):
     gpu = Gpu()
     gpu.patch(monkeypatch)
