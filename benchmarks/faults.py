@@ -7,7 +7,8 @@ measurement that a session reported, no configuration may be measured again with
 a correct choice. A later session has a reason to repeat a measurement if it failed in a way that may be temporary.
 
 `--mutants` checks mutants of our own Triton kernels (`benchmarks/support/mutants.py`) as the tuner checks a
-configuration: all of them must be found, and no correct kernel may be rejected.
+configuration: all of them must be found, and no correct kernel may be rejected. They run in Triton's interpreter, or on
+a GPU if there is one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -24,6 +26,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -219,27 +222,27 @@ def repeated(reported: list[list[Any]]) -> int:
     return count
 
 
-def measure_mutants() -> list[dict[str, Any]]:
+def measure_mutants(processes: int) -> list[dict[str, Any]]:
     """Check every mutant of our kernels, and the kernels themselves -> a row per kernel."""
-    from benchmarks.support.mutants import TARGETS, check, mutants, reason
+    from benchmarks.support.mutants import DTYPES, TARGETS, check, mutants, reason_by_name
 
-    survivors = dict.fromkeys(TARGETS, 0)
-    counts = Counter(each.target for each in mutants())
-    for each in mutants():
-        found = check(each)
-        if found is None:
-            survivors[each.target] += 1
-            print(f"not found: {each.target}: {each.fault}", file=sys.stderr)
-    rejected = {
-        name: sum(reason(target, dtype) is not None for dtype in ("float32", "bfloat16", "float16"))
-        for name, target in TARGETS.items()
-    }
+    every, kernels = mutants(), [*itertools.product(TARGETS, DTYPES)]
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        answers, reasons = pool.map(check, every), pool.map(reason_by_name, *zip(*kernels, strict=True))
+        missed = [mutant for mutant, answer in zip(every, answers, strict=True) if answer is None]
+        wrong = [(*kernel, reason) for kernel, reason in zip(kernels, reasons, strict=True) if reason is not None]
+    for mutant in missed:
+        print(f"not found: {mutant.target}: {mutant.fault}", file=sys.stderr)
+    for name, dtype, reason in wrong:
+        print(f"rejected: {name} in {dtype}: {reason}", file=sys.stderr)
+    counts, survivors = (Counter(each.target for each in some) for some in (every, missed))
+    rejected = Counter(name for name, *_ in wrong)
     rows = [
         {
             "kernel": name,
             "mutants": counts[name],
             "not found": survivors[name],
-            "correct, checked in dtypes": 3,
+            "correct, checked in dtypes": len(DTYPES),
             "rejected": rejected[name],
         }
         for name in TARGETS
@@ -253,6 +256,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000, help="the approximate number of faults")
     parser.add_argument("--quick", action="store_true", help="40 faults")
     parser.add_argument("--mutants", action="store_true", help="only check mutants of our kernels; some 4 minutes")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that check mutants")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--session", type=Path, help=argparse.SUPPRESS)
@@ -263,10 +267,14 @@ def main() -> None:
         return
     began = time.monotonic()
     if arguments.mutants:
-        os.environ.setdefault("TRITON_INTERPRET", "1")
-        rows = measure_mutants()
+        import torch
+
+        where = torch.cuda.get_device_name() if torch.cuda.is_available() else "Triton's interpreter"
+        if not torch.cuda.is_available():
+            os.environ.setdefault("TRITON_INTERPRET", "1")
+        rows = measure_mutants(arguments.processes)
         title = "faults: mutants of our Triton kernels in the correctness check"
-        report(title, rows, as_json=arguments.json, notes=[f"{time.monotonic() - began:.0f} s"])
+        report(title, rows, as_json=arguments.json, notes=[f"{where}, {time.monotonic() - began:.0f} s"])
         raise SystemExit(bool(rows[-1]["not found"] or rows[-1]["rejected"]))
     rows = measure(40 if arguments.quick else arguments.count, arguments.seed)
     notes = [f"{time.monotonic() - began:.0f} s"]

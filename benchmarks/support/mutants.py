@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from kernels.dispatch import registry, tuned
@@ -106,6 +107,9 @@ TARGETS = {
 }
 
 
+DTYPES = ("float32", "bfloat16", "float16")  # that a correct kernel is checked in
+
+
 @dataclass(frozen=True)
 class Mutant:
     """fault: what is wrong, in words. old, new: the texts. place: which occurrence of `old` is replaced."""
@@ -132,10 +136,15 @@ def check(mutant: Mutant) -> str | None:
             return f"raises {type(error).__name__}"
 
 
+def reason_by_name(name: str, dtype: str) -> str | None:
+    """What the correctness check says about a kernel as it is; None if it finds nothing."""
+    return reason(TARGETS[name], dtype)
+
+
 def reason(target: Target, dtype: str) -> str | None:
-    """What the correctness check says about the kernel as it is now."""
+    """What the correctness check says about the kernel as it is now, on a GPU if there is one."""
     known: Operation = registry.operation(target.operation)
-    problem = target.problem(dtype)
+    problem = target.problem(dtype, "cuda" if torch.cuda.is_available() else "cpu")
     trial = correctness.trial(known, problem, seed=1)
     return correctness.differences(
         trial, tuned.bound(known, target.choice), correctness.dtype_of(problem), guarded=True, deterministic=True
