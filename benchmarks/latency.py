@@ -1,12 +1,15 @@
-"""Predicted and measured latency of random architectures, made of all blocks of a language model.
+"""Predicted and measured latency of random architectures, made of all blocks of a kind of model.
 
     python -m benchmarks.latency [--count 200] [--phase all] [--length 64 512] [--file FILE] [--minutes 10]
-                                 [--space SPACE] [--check 24] [--seconds 12] [--seed 0] [--quick] [--json]
+                                 [--device cuda] [--space SPACE] [--check 24] [--seconds 12] [--seed 0] [--quick]
+                                 [--json]
 
-Architectures are drawn from `examples/spaces/everything.yaml` (up to 20 million parameters). Each is predicted from
-pieces, then built and measured as a whole, on this CPU with one thread. Phases and lengths take turns. `--file` keeps
-what was found, one JSON line an architecture: the same command goes on where it stopped, and `--count 0` prints the
-table of what is there.
+Architectures are drawn from `examples/spaces/everything.yaml` (up to 20 million parameters), or from the space in the
+file SPACE, such as `everything_encoder_decoder.yaml`. Each is predicted from pieces, then built and measured as a
+whole, on this CPU with one thread, or on a GPU. Phases and lengths take turns; a phase that no architecture of the
+space has is left out. `--file` keeps what was found, one JSON line an architecture: the same command goes on where it
+stopped, and `--count 0` prints the table of what is there. "halting" counts the architectures with halting blocks; the
+median error of these alone stands next to it.
 
 The correction factor and the interval of a prediction come from `--check` other architectures of the same phase and
 length, drawn among those that were measured; the architecture itself is never one of them. The bars: median error at
@@ -23,7 +26,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import count, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -31,30 +34,37 @@ import torch
 from scipy.stats import spearmanr
 
 from benchmarks.support.report import report
+from benchmarks.support.spaces import loaded
 from nas.latency.calibration import CrossCheck
 from nas.latency.measured import CannotRun, latency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
 from nas.latency.runs import PHASES, Setting, impossible
 from nas.latency.table import Table
+from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
+from searchspace.parts import configured_below
 from searchspace.space.space import Space
+from tuner.device import resolve
 
-SPACE = Path(__file__).parent.parent / "examples" / "spaces" / "everything.yaml"
+SPACE, CPU = "everything", "cpu"  # of rows that do not say it
 LENGTHS = (64, 512)
+TRIES = 100  # if as many architectures in a row do not run in a phase, it is left out
 ERROR, NINTH, CORRELATION, INSIDE, MILLISECONDS = 0.05, 0.12, 0.985, (0.92, 0.98), 50.0  # the bars
 
 Row = Mapping[str, Any]
 
 
-def drawn(name: str, phase: str, length: int, space: Path | None = None) -> Iterator[Architecture]:
-    """Random architectures that run in this phase at this length."""
-    source, number, setting = Space.load(space or SPACE).with_length(length), 0, Setting(phase=phase, length=length)
-    while True:
+def drawn(name: str, phase: str, length: int, space: Space) -> Iterator[Architecture]:
+    """Random architectures that run in this phase at this length; ends if `TRIES` in a row do not."""
+    source, setting, tried = space.with_length(length), Setting(phase=phase, length=length), 0
+    for number in count():
         found = source.sample(random.Random(f"{name}/{number}")).architecture
-        number += 1
-        if not impossible(found.configured, setting):
+        tried = tried + 1 if impossible(found.configured, setting) else 0
+        if not tried:
             yield found
+        elif tried == TRIES:
+            return
 
 
 def found(predictor: Predictor, architecture: Architecture, seconds: float) -> dict[str, Any]:
@@ -70,6 +80,7 @@ def found(predictor: Predictor, architecture: Architecture, seconds: float) -> d
     except (CannotCompose, CannotRun) as error:
         return {"reason": str(error)}
     return {
+        "halting": any(each.type.name == "halting" for each in configured_below(architecture.configured)),
         "sum": total,
         "milliseconds": measured.milliseconds,
         "load": measured.load,
@@ -79,14 +90,15 @@ def found(predictor: Predictor, architecture: Architecture, seconds: float) -> d
 
 
 class Kept:
-    """The rows found so far, by (phase, length): those of the file, if there is one, and new ones."""
+    """The rows of a space on a device found so far, by (phase, length): those of the file, if there is one, and new
+    ones."""
 
-    def __init__(self, file: Path | None, seed: int) -> None:
-        self.file, self.seed = file, seed
+    def __init__(self, file: Path | None, seed: int, space: str = SPACE, device: str = CPU) -> None:
+        self.file, self.of = file, {"seed": seed, "space": space, "device": device}
         self.rows: dict[tuple[str, int], list[Row]] = {}
         for line in file.read_text().splitlines() if file and file.exists() else []:
-            row = json.loads(line)
-            if row["seed"] == seed:
+            row = {"space": SPACE, "device": CPU, **json.loads(line)}
+            if self.of.items() <= row.items():
                 self.rows.setdefault((row["phase"], row["length"]), []).append(row)
 
     def add(self, phase: str, length: int, row: Row) -> None:
@@ -94,23 +106,30 @@ class Kept:
         self.rows.setdefault((phase, length), []).append(row)
         if self.file is not None:
             with self.file.open("a") as out:
-                print(json.dumps({"phase": phase, "length": length, "seed": self.seed, **row}), file=out)
+                print(json.dumps({"phase": phase, "length": length, **self.of, **row}), file=out)
 
 
-def collect(kept: Kept, settings: Sequence[tuple[str, int]], options: argparse.Namespace) -> None:
+def collect(kept: Kept, settings: Sequence[tuple[str, int]], space: Space, options: argparse.Namespace) -> None:
     """Add rows, the settings in turns, until each has `--count` or the time is up."""
-    table, deadline = Table(), time.monotonic() + 60 * options.minutes
-    predictors = {each: Predictor(table, Setting(phase=each[0], length=each[1], threads=1)) for each in settings}
-    sources = {each: drawn(str(options.seed), *each, options.space) for each in settings}
-    for each in settings:
-        for _ in kept.rows.get(each, ()):  # drawn before
-            next(sources[each])
-    while waiting := [each for each in settings if len(kept.rows.get(each, ())) < options.count]:
+    table, deadline = Table(device=options.device), time.monotonic() + 60 * options.minutes
+    predictors = {
+        (phase, length): Predictor(table, Setting(phase=phase, length=length, device=options.device, threads=1))
+        for phase, length in settings
+    }
+    sources = {
+        each: islice(drawn(str(options.seed), *each, space), len(kept.rows.get(each, ())), None) for each in settings
+    }
+    while waiting := [each for each in sources if len(kept.rows.get(each, ())) < options.count]:
         for each in waiting:
             if time.monotonic() > deadline:
                 return
-            kept.add(*each, found(predictors[each], next(sources[each]), options.seconds))
-        print(f"{min(len(kept.rows[each]) for each in settings)} of {options.count}", file=sys.stderr)
+            if (architecture := next(sources[each], None)) is None:
+                del sources[each]
+                print(f"{each[0]} at length {each[1]}: no architecture of the space runs so.", file=sys.stderr)
+            else:
+                kept.add(*each, found(predictors[each], architecture, options.seconds))
+        if sources:
+            print(f"{min(len(kept.rows[each]) for each in sources)} of {options.count}", file=sys.stderr)
 
 
 def judged(phase: str, length: int, rows: Sequence[Row], checked: int) -> dict[str, Any]:
@@ -125,6 +144,7 @@ def judged(phase: str, length: int, rows: Sequence[Row], checked: int) -> dict[s
         inside.append(check.factor / check.spread <= ratio <= check.factor * check.spread)
         predicted.append(check.factor * sums[number]["sum"])
         stated.append(check.spread - 1)
+    halting = [error for error, row in zip(errors, sums, strict=True) if row.get("halting")]
     errors.sort()
     correlation = float(spearmanr(predicted, [row["milliseconds"] for row in sums]).statistic)
     worst = {
@@ -140,6 +160,8 @@ def judged(phase: str, length: int, rows: Sequence[Row], checked: int) -> dict[s
         "architectures": len(sums),
         "not sums": len(rows) - len(sums),
         **worst,
+        "halting": len(halting),
+        "their median error": statistics.median(halting) if halting else "",
         "reached": reached(worst),
         "half width": statistics.median(stated),
         "load": statistics.median(row["load"] or 1.0 for row in sums),
@@ -164,6 +186,7 @@ def main() -> None:
     parser.add_argument("--check", type=int, default=24, help="architectures that correct and check a prediction")
     parser.add_argument("--phase", choices=(*PHASES, "all"), default="all")
     parser.add_argument("--length", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--device", default=CPU, help="cpu, cuda or cuda:1")
     parser.add_argument("--space", type=Path, help="a file; the default is examples/spaces/everything.yaml")
     parser.add_argument("--file", type=Path, help="keeps what was found, to go on later")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after these")
@@ -176,8 +199,16 @@ def main() -> None:
         options.count, options.check = 6, 4
     torch.set_num_threads(1)
     phases = PHASES if options.phase == "all" else (options.phase,)
-    settings, kept = [*product(phases, options.length)], Kept(options.file, options.seed)
-    collect(kept, settings, options)
+    try:
+        space = loaded(options.space or SPACE)
+        if options.count:
+            resolve(options.device)
+    except (SpaceError, ValueError) as error:
+        parser.error(str(error))
+    settings = [*product(phases, options.length)]
+    kept = Kept(options.file, options.seed, options.space.stem if options.space else SPACE, options.device)
+    if options.count:
+        collect(kept, settings, space, options)
     enough = {each: rows for each, rows in kept.rows.items() if sum("sum" in row for row in rows) > 3}
     table = [judged(*each, enough[each], options.check) for each in settings if each in enough]
     bars = (

@@ -16,12 +16,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.support.report import report
+from benchmarks.support.spaces import EVERYTHING, loaded
 from nas.latency import chain, measured, predicted, runs
 from nas.latency.measured import latency
 from nas.latency.pieces import CannotCompose
@@ -30,14 +30,7 @@ from nas.latency.runs import PHASES, Setting, impossible
 from nas.latency.table import Table
 from searchspace import zoo
 from searchspace.model.architecture import Architecture
-from searchspace.space.space import Space
 
-SPACES = Path(__file__).parent.parent / "examples" / "spaces"
-GIVEN = {
-    "everything": {},
-    "everything_encoder": {},
-    "everything_encoder_decoder": {"vocabulary": 256, "source_vocabulary": 256},
-}
 LENGTHS, BATCHES = (1, 7, 64, 512), (1, 4)
 ONCE: tuple[tuple[Any, str, Any], ...] = (  # what is set so that everything is timed once
     (chain, "BUILDS", 1),
@@ -54,7 +47,7 @@ def architectures(seed: int) -> Iterator[tuple[str, Architecture]]:
     for name in zoo.names():
         if "tiny" in zoo.sizes(name):
             yield f"{name}:tiny", zoo.load(name, "tiny")
-    spaces = {name: Space.load(SPACES / f"{name}.yaml", dict(given)) for name, given in GIVEN.items()}
+    spaces = {name: loaded(name) for name in EVERYTHING}
     number = 0
     while True:
         for name, space in spaces.items():

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.support.report import report
+from benchmarks.support.spaces import EVERYTHING, loaded
 from searchspace.combinators.halting import Halting
 from searchspace.contract import Context, Streams
 from searchspace.cost import Cost, Shape
@@ -36,8 +37,6 @@ from searchspace.space.space import Space
 from searchspace.testing import count_flops
 from searchspace.tree import Block, Choice, Integers, Value
 
-SPACES = Path(__file__).parent.parent / "examples" / "spaces"
-KINDS = ("everything", "everything_encoder", "everything_encoder_decoder")
 # Limits for fields whose larger values only cost time, or make a difference only on longer sequences.
 LARGEST = {"width": 64, "hidden": 256, "features": 32, "alignment": 64, "times": 2, "segment": 16, "memory": 16}
 LENGTHS = (1, 2, 7, 20, 41)
@@ -58,8 +57,7 @@ class Failure:
 @cache
 def space(kind: str) -> Space:
     """The space `kind` with small sizes instead of large ones."""
-    whole = Space.load(SPACES / f"{kind}.yaml", given={"vocabulary": 256})
-    return Space(small(whole.root), (), max(LENGTHS))
+    return Space(small(loaded(kind).root), (), max(LENGTHS))
 
 
 def small(value: Any, field: str = "") -> Any:
@@ -192,11 +190,11 @@ def attempt(architecture: Architecture, length: int, note: Callable[[str], None]
 
 def run(count: int, seed: int) -> tuple[dict[str, Counter[str]], list[Failure]]:
     """Try `count` architectures. Returns how often each check was done, by space, and the failures."""
-    tally: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    tally: dict[str, Counter[str]] = {kind: Counter() for kind in EVERYTHING}
     failures: list[Failure] = []
     torch.set_num_threads(1)  # the models are small, so more threads would only wait
     for number in range(count):
-        kind, rng = KINDS[number % len(KINDS)], random.Random(f"{seed}/{number}")
+        kind, rng = EVERYTHING[number % len(EVERYTHING)], random.Random(f"{seed}/{number}")
         torch.manual_seed(number)
         architecture = space(kind).sample(rng).architecture
         length = rng.choice(LENGTHS)

@@ -28,11 +28,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from benchmarks.quality import arms, hwgpt, invented, lts, macro, own
+from benchmarks.quality import arms, graphs, hwgpt, invented, lts, macro, own
 from benchmarks.quality.table import Missing, Table
 from benchmarks.support.report import report, skip
 
-SOURCES = (macro, hwgpt, lts, own, invented)
+SOURCES = (macro, hwgpt, lts, own, invented, graphs)
 ROOT = Path(__file__).parents[2]
 CODE = ("nas/strategies/*.py", "nas/pareto.py", "searchspace/space/*.py", "benchmarks/quality/*.py")
 ENOUGH = 1 - 1e-9  # a score of 1

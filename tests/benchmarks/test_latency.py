@@ -7,9 +7,11 @@ import json
 import pytest
 
 from benchmarks import latency
+from benchmarks.support.spaces import EVERYTHING, loaded
 from nas.latency.calibration import CrossCheck
 from nas.latency.predicted import Sum
 from nas.latency.runs import streams
+from searchspace.space.space import Space
 
 SPACE = """
 kind: decoder
@@ -20,14 +22,12 @@ body: {repeat: {times: !int [1, 6], of: [residual: {of: !choice [gru, convolutio
 
 
 @pytest.fixture
-def space(tmp_path):
-    path = tmp_path / "space.yaml"
-    path.write_text(SPACE)
-    return path
+def space():
+    return Space.parse(SPACE)
 
 
-def rows_of(pairs):
-    return [{"sum": s, "milliseconds": m, "load": 1.0, "predicting": 2.0, "measuring": 1.0} for s, m in pairs]
+def rows_of(pairs, **more):
+    return [{"sum": s, "milliseconds": m, "load": 1.0, "predicting": 2.0, "measuring": 1.0, **more} for s, m in pairs]
 
 
 def test_goes_on_where_it_stopped(space, tmp_path, monkeypatch):
@@ -39,20 +39,49 @@ def test_goes_on_where_it_stopped(space, tmp_path, monkeypatch):
             return Sum(1.0, ())
 
     monkeypatch.setattr(latency, "Predictor", Fast)
-    options = argparse.Namespace(space=space, seed=0, seconds=0.0, minutes=1.0)
+    options = argparse.Namespace(seed=0, seconds=0.0, minutes=1.0, device="cpu")
     file, both = tmp_path / "found.jsonl", [("decode", 4), ("prefill", 4)]
     for count in (1, 3):
-        latency.collect(latency.Kept(file, 0), both, argparse.Namespace(**vars(options), count=count))
+        latency.collect(latency.Kept(file, 0), both, space, argparse.Namespace(**vars(options), count=count))
     kept = latency.Kept(file, 0)
     assert {each: len(rows) for each, rows in kept.rows.items()} == dict.fromkeys(both, 3)
     assert json.loads(file.read_text().splitlines()[0])["milliseconds"] > 0
-    assert latency.Kept(file, 1).rows == {}
+    others = latency.Kept(file, 1), latency.Kept(file, 0, "everything_encoder"), latency.Kept(file, 0, device="cuda")
+    assert [each.rows for each in others] == [{}, {}, {}]
 
 
 def test_draws_the_same_every_time_and_only_what_has_the_phase(space):
     some = [[each.hash for each in itertools.islice(latency.drawn("a", "decode", 4, space), 8)] for _ in range(2)]
     assert some[0] == some[1]
     assert all(streams(each.configured) for each in itertools.islice(latency.drawn("b", "decode", 4, space), 8))
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_draws_from_every_kind_of_model_and_ends_without_the_phase(name, monkeypatch, capsys):
+    source = loaded(name)
+    assert next(latency.drawn("a", "train", 64, source)).configured.type.name in ("decoder", name[len("everything_") :])
+    monkeypatch.setattr(latency, "found", lambda predictor, architecture, seconds: {})
+    kept = latency.Kept(None, 0, name)
+    options = argparse.Namespace(seed=0, seconds=0.0, minutes=1.0, device="cpu", count=2)
+    latency.collect(kept, [("prefill", 64), ("decode", 64)], source, options)
+    there = [("prefill", 64)] if name == "everything_encoder" else [("prefill", 64), ("decode", 64)]
+    assert kept.rows == {each: [{}, {}] for each in there}
+    assert ("decode at length 64: no architecture of the space runs so." in capsys.readouterr().err) == (len(there) < 2)
+
+
+def test_a_space_that_is_not_valid_is_named_without_a_traceback(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "space.yaml"
+    path.write_text("kind: decoder")
+    monkeypatch.setattr("sys.argv", ["latency", "--space", str(path)])
+    with pytest.raises(SystemExit):
+        latency.main()
+    assert "decoder needs 'width'" in capsys.readouterr().err
+
+
+def test_halting_architectures_have_an_error_of_their_own():
+    rows = rows_of([(n, 2.0 * n) for n in range(1, 10)], halting=False) + rows_of([(10.0, 40.0)], halting=True)
+    row = latency.judged("train", 64, rows, 24)
+    assert (row["halting"], row["their median error"], row["median error"]) == (1, pytest.approx(0.5), pytest.approx(0))
 
 
 def test_the_row_is_of_the_errors():

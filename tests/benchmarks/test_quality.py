@@ -32,7 +32,9 @@ def test_a_stored_run_is_not_repeated(tmp_path):
     assert left == jobs[:1]
 
 
-@pytest.mark.parametrize("name", ["macro-flops", "hwgpt", "hwgpt-rows", "lts-pareto-lm1b-arm", "invented-cell"])
+@pytest.mark.parametrize(
+    "name", ["macro-flops", "hwgpt", "hwgpt-rows", "lts-pareto-lm1b-arm", "invented-cell", "graph-cora"]
+)
 def test_points_of_a_table_have_values(name):
     if name not in quality.tables():
         pytest.skip(f"the data of {name} are not here")
