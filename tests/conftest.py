@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,16 +65,18 @@ if not os.environ.get("NAS_EXPLORE") and hasattr(providers, "is_local_module_fil
     providers.is_local_module_file = lambda path: False
 
 
-# Files with one test that takes as long as hundreds of others, or that waits: they start first, so that none runs alone
-# at the end, and while one waits there are others. At the end several workers share a file, so one whose fixtures take
-# long, such as those of a browser, starts first too.
-LONGEST = ("test_tutorial.py", "test_graphs.py", "test_ahead_of_time.py", "test_huggingface.py", "test_browser.py")
-LONGEST += ("test_ray.py", "test_ray_restart.py", "test_interrupt.py", "test_leases.py", "test_chaos.py")
+# Files that take long start first, so that none runs alone at the end. Those that mostly wait, and those that keep a
+# processor busy, take turns, so that there is work for every processor.
+WAITING = ("test_chaos.py", "test_browser.py", "test_interrupt.py", "test_leases.py", "test_ray.py")
+WAITING += ("test_ray_restart.py", "test_children.py", "test_isolation.py", "test_decorator.py")
+BUSY = ("test_contract.py", "test_graphs.py", "test_ahead_of_time.py", "test_tutorial.py", "test_huggingface.py")
+BUSY += ("test_operations.py", "test_every_strategy.py", "test_gpu.py", "test_studies.py", "test_loop.py")
+LONGEST = [name for both in zip_longest(BUSY, WAITING) for name in both]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests come first. Tests marked `cuda` need a GPU, and say so where there is none."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
     marked = [item for item in items if item.get_closest_marker("cuda")]
     if marked:
         import torch
