@@ -52,14 +52,14 @@ class OperationBench(Bench):
         seconds = max(min(self._turns(times, more), left), SHORTEST)
         new_inputs = (self.definition_seconds or 0.0) < LONG or self.effort.budget is None
         seed, rounds = self.seed + new_inputs, more * self.effort.rounds
-        job = Job(self.problem, tuple(times), seed, rounds, seconds, least=LEAST_ROUNDS)
+        job = Job(self.problem, tuple(times), seed, rounds, seconds, least=_least(times))
         return dict(zip(times, self.children.run(job), strict=True))
 
     def comparison_seconds(self, times: Mapping[Choice, float], more: int = 1) -> float:
         return self._checks(times) + self._turns(times, more)
 
     def _turns(self, times: Mapping[Choice, float], more: int) -> float:
-        return more * max(self.effort.final_seconds, (LEAST_ROUNDS + 1) * sum(times.values()) / 1e3)
+        return more * max(self.effort.final_seconds, (_least(times) + 1) * sum(times.values()) / 1e3)
 
     def _checks(self, choices: Iterable[Choice]) -> float:
         return sum(map(self.expected_seconds, choices))
@@ -72,3 +72,8 @@ class OperationBench(Bench):
 
     def precompile(self, choices: Sequence[Choice]) -> None:
         self.precompiler.compile_next(self.problem, choices)
+
+
+def _least(times: Mapping[Choice, float]) -> int:
+    """Rounds of a comparison at least; a choice that has no other to win against needs no more than one."""
+    return LEAST_ROUNDS if len(times) > 1 else 1

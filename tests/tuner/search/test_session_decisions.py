@@ -1,16 +1,19 @@
 """A session over real candidates: what wins, what is kept, and what is not even tried."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from kernels.dispatch import sources
 from kernels.dispatch.registry import THREADS, Choice, Implementation, Problem, register
+from tuner.measure.measure import LEAST_ROUNDS
 from tuner.measure.precompile import Precompiler
 from tuner.outcome import Kind, Outcome
 from tuner.search import candidates
 from tuner.search.cache import Known
 from tuner.search.decision import decide
+from tuner.search.effort import effort
 from tuner.search.operation_bench import OperationBench
 from tuner.search.session import Session
 
@@ -300,3 +303,19 @@ def test_a_comparison_by_a_former_release_of_the_same_code_still_decides(pretend
 
     assert (run(store, faulty).measured, run(store, faulty).decisions) == (0, first.decisions)
     sources._former.cache_clear()
+
+
+@pytest.mark.parametrize(("choices", "least", "seconds"), [(1, 1, 3.8), (2, LEAST_ROUNDS, 30.4)])
+def test_a_slow_default_without_rivals_takes_little_of_the_session(faulty, choices, least, seconds):
+    """On a GPU seven rounds of one choice that takes 1.9 seconds took a third of a session."""
+    jobs = []
+
+    def run(job):
+        jobs.append(job)
+        return [Outcome(Kind.TIMED, (1900.0,))] * len(job.choices)
+
+    children = SimpleNamespace(run=run, left=lambda: 600.0, patience=SimpleNamespace(expected=lambda name: 0.0))
+    bench = OperationBench(faulty.FAULTY, faulty.problem(8), children, None, effort("quick"), 0)
+    bench.compare({Choice.of("right", {"block": number}): 1900.0 for number in range(choices)})
+
+    assert jobs[0].least == least and jobs[0].budget_seconds == pytest.approx(seconds)
