@@ -9,11 +9,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from kernels.dispatch.registry import Choice
 from tuner.measure.children import GONE, MOST_KILLED, Disturbed, Patience, TimeIsUp, _start_within
 from tuner.measure.roofline import Probe
-from tuner.measure.worker import Job
+from tuner.measure.worker import RACED, Job, Settings, Worker
 from tuner.outcome import LIVES, Kind, Outcome, of_stored
 
 
@@ -60,6 +61,22 @@ def test_a_race_stops_what_is_clearly_slower_after_a_few_samples(children, fault
     (raced,) = children.run(job(faulty, "slow", repeats=20, budget_seconds=5.0, best=1.0))
 
     assert len(raced.samples) == 3
+
+
+@pytest.mark.parametrize(("second", "samples"), [(1.0, 9), (6.0, RACED)])
+def test_a_first_call_that_is_slow_alone_does_not_end_a_race(faulty, second, samples):
+    """The first call of compiled code is slow."""
+    times = iter([6.0, second])
+
+    def timed(call):
+        call()
+        return next(times, second)
+
+    worker = Worker(Settings(threads=torch.get_num_threads()))
+    worker.clock = SimpleNamespace(now=time.monotonic, time=timed)
+    (outcome,) = worker.measure(job(faulty, "right", repeats=9, budget_seconds=5.0, best=1.0)).outcomes
+
+    assert len(outcome.samples) == samples
 
 
 def test_what_refuses_a_problem_or_does_not_exist_is_refused(children, faulty):
