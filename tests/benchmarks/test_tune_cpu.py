@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks import tune_cpu
-from benchmarks.tune_cpu import WRITTEN, both_ways, compared, confirmed, eager, reasons, served, slower, summary
+from benchmarks.tune_cpu import WRITTEN, both_ways, compared, eager, reasons, served, slower, summary
 from kernels.dispatch import registry, tuned
 from kernels.dispatch.registry import Choice
 from tuner.measure.interval import Interval
@@ -64,20 +64,34 @@ def test_a_look_up_is_forgiven_and_more_is_not():
 
 
 @pytest.mark.parametrize("again", [1.0, 1.5])
-def test_what_looks_slower_is_compared_again_and_only_that_counts(monkeypatch, again):
+def test_what_looks_slower_is_compared_again_elsewhere_and_only_that_counts(monkeypatch, again):
     asked = []
 
-    def pretended(calls, seconds, rounds=31):
-        asked.append((seconds, rounds))
-        ours = 1.0 if calls == "equal" else 1.5 if len(asked) == 1 else again
-        return {name: timing([ms] * 9) for name, ms in (("tuned", ours), ("eager", 1.0))}
+    def found(ours):
+        return {name: timing([ms] * 9) for name, ms in (("tuned", ours), ("eager", 1.0))}, ""
 
-    monkeypatch.setattr(tune_cpu, "compared", pretended)
+    def pretended(operation, problem, limit, *more):
+        asked.append(more)
+        return found(again)
 
-    assert confirmed("not equal", 2.0)["tuned"].median == again
-    assert asked == [(2.0, 31), (6.0, 93)]
-    assert confirmed("equal", 2.0)["tuned"].median == 1.0
-    assert len(asked) == 3
+    monkeypatch.setattr(tune_cpu, "timed_elsewhere", pretended)
+    operation = registry.operation("softmax")
+    label, problem = next(iter(operation.problems("cpu").items()))
+
+    monkeypatch.setattr(tune_cpu, "timed", lambda *arguments: found(1.0))
+    assert not tune_cpu.row(operation, label, problem, 1.0, 2.0)["slower"]
+    monkeypatch.setattr(tune_cpu, "timed", lambda *arguments: found(1.5))
+    assert tune_cpu.row(operation, label, problem, 1.0, 2.0)["slower"] == (again > 1.0)
+    assert asked == [(6.0, 93)]
+
+
+def test_a_new_process_times_the_same_calls(monkeypatch):
+    operation = registry.operation("softmax")
+    problem = operation.problem("cpu", "float32", (4, 8), (False,))
+    found, lacks = tune_cpu.timed_elsewhere(operation, problem, 0.001, 0.01, 2)
+
+    assert list(found) == ["tuned", "eager"] and "not compiled" in lacks
+    assert torch.get_num_threads() > 0
 
 
 def test_notes_say_why_the_tuner_chose_what_is_slower():
