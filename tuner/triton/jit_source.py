@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 OWN = ("triton", "torch")  # packages whose versions are in the fingerprint of a device
@@ -23,9 +23,10 @@ JIT = ("debug", "noinline", "do_not_specialize", "do_not_specialize_on_alignment
 def function_of(kernel: Any) -> Callable[..., Any]:
     """The Python function under `triton.jit` and other decorators. Raises ValueError if there is none."""
     while not inspect.isfunction(kernel):
-        if not hasattr(kernel, "fn"):
+        inner = getattr(kernel, "fn", None) or getattr(kernel, "__wrapped__", None)  # such as that of functools.cache
+        if inner is None:
             raise ValueError(f"a kernel is a function under @triton.jit, but got {type(kernel).__name__}.")
-        kernel = kernel.fn
+        kernel = inner
     return kernel
 
 
@@ -36,12 +37,8 @@ def source(kernel: Any, given: Iterable[Any] = (), arguments: Iterable[Any] = ()
     given: functions that configurations give to it, and hooks, in any order. arguments: functions that a call gives to
     it, in the order of its parameters.
     """
-    found, others = _source_or_new(kernel), [*sorted({*map(_of_function, given)}), *map(_of_function, arguments)]
+    found, others = _source_or_new(kernel), [*sorted({*map(_source_or_new, given)}), *map(_source_or_new, arguments)]
     return _hash([found, *others]) if others else found
-
-
-def _of_function(given: Any) -> str:
-    return _source_or_new(given) if hasattr(given, "fn") else code_and_closure(given)
 
 
 def _source_or_new(kernel: Any) -> str:
@@ -77,20 +74,31 @@ class _Parts:
     seen: set[Any]
 
     def add(self, kernel: Any) -> None:
-        """A kernel with its decorators, and what it calls."""
-        function = function_of(kernel)
+        """A kernel with its decorators, or any other function, and what it calls."""
+        try:
+            function = function_of(kernel)
+        except ValueError:  # an object that can be called
+            self._add_around(kernel)
+            return
         if function in self.seen:
             return
         self.seen.add(function)
         self._add_decorators(kernel)
         tree = _tree(function)
-        if tree is None:
-            self.code.append(f"{function.__qualname__} {function.__code__.co_code.hex()}")
+        if tree is None:  # a lambda, for example
+            self.code.append(code_and_closure(function))
+            self._add_around(function)
             return
         self.code.append(ast.dump(tree))
         known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
         for name in sorted({name for each in ast.walk(tree) if (name := _dotted(each))}):
             self._add_value(name, _value(name, known))
+
+    def _add_around(self, function: Any) -> None:
+        """What a function that is known by its byte code reads, except for the plain values of `code_and_closure`."""
+        for name, value in sorted(_around(function).items()):
+            if not _is_plain(value):
+                self._add_value(name, value)
 
     def _add_value(self, name: str, value: Any) -> None:
         if isinstance(getattr(value, "value", None), bool | int | float | str):  # a tl.constexpr
@@ -105,6 +113,8 @@ class _Parts:
     def _described(self, name: str, value: Any) -> str:
         """A constant that is no number or text, or another name of one of Triton's functions; empty for the rest."""
         value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+        if isinstance(value, dict):
+            value = tuple(value.items())
         if isinstance(value, tuple | list):
             parts = []
             for number, each in enumerate(value):
@@ -134,6 +144,7 @@ class _Parts:
                 self.more.append(f"jit {sorted(chosen.items())}")
             for name, value in sorted((getattr(kernel, "values", None) or {}).items()):
                 self.more.append(f"heuristic {name} {code_and_closure(value)}")
+                self._add_around(value)
             kernel = getattr(kernel, "fn", None)
 
 
@@ -176,11 +187,25 @@ def _closure(function: Any) -> list[str]:
     """The plain values that a function has from around it: its closure, its defaults, and globals that it names."""
     if not inspect.isfunction(function):
         return []
-    found = inspect.getclosurevars(function)
-    known = {**found.nonlocals, **found.globals, "defaults": function.__defaults__}
-    return [
-        f"{name}={value!r}" for name, value in sorted(known.items()) if isinstance(value, int | float | str | tuple)
-    ]
+    return [f"{name}={value!r}" for name, value in sorted(_around(function).items()) if _is_plain(value)]
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(_is_plain, value)))
+
+
+def _around(function: Any) -> dict[str, Any]:
+    """What a function reads from around it, by name; of `functools.partial`, a method, or an object that can be called,
+    the function in it, and what it holds."""
+    if inspect.isfunction(function):
+        found = inspect.getclosurevars(function)
+        more = {"defaults": function.__defaults__, "keywords": function.__kwdefaults__}
+        return {**found.nonlocals, **found.globals, **more}
+    if isinstance(function, partial):
+        return {"called": function.func, "values": [*function.args, function.keywords]}
+    if inspect.ismethod(function):
+        return {"called": function.__func__}
+    return {"called": type(function).__call__, "values": [getattr(function, "__dict__", {})]}
 
 
 def _dotted(node: ast.AST) -> str | None:

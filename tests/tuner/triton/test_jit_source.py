@@ -124,6 +124,62 @@ def test_functions_that_a_call_gives_count(tmp_path):
     assert [one == other for one, other in zip(before, after, strict=True)] == [True, True, False, True, False, False]
 
 
+HELPERS = """import functools
+import triton
+from triton import language as tl
+TABLE = {64: 1, 128: 2}
+DTYPE = tl.float32
+
+def pick(size, more=1):
+    return size + more
+
+def steps(by, args):
+    return by * TABLE[64]
+
+class Rule:
+    def __init__(self, limit):
+        self.limit = limit
+
+    def __call__(self, args):
+        return args["size"] < self.limit
+
+@triton.heuristics({
+    "A": lambda args, *, least=3: functools.cache(pick)(args["size"]) + DTYPE.primitive_bitwidth,
+    "B": functools.partial(steps, 3),
+    "C": Rule(7),
+})
+@triton.jit
+def kernel(x_ptr, size, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
+    tl.store(x_ptr, A + B + C)
+
+def hook(args):
+    args["size"] = pick(args["size"])
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(("size + more", "size - more"), ("more=1", "more=2"), ("64: 1", "64: 2"), ("by * ", "by + ")),
+        *(("steps, 3", "steps, 4"), ("Rule(7)", "Rule(8)"), ('"] < self', '"] > self'), ("least=3", "least=4")),
+        ("DTYPE = tl.float32", "DTYPE = tl.float16"),
+    ],
+    ids=str,
+)
+def test_what_heuristics_call_and_read_counts(tmp_path, change):
+    assert change[0] in HELPERS
+    assert hashed(tmp_path, HELPERS) != hashed(tmp_path, HELPERS.replace(*change))
+    assert hashed(tmp_path, HELPERS) == hashed(tmp_path, HELPERS)
+
+
+def test_what_hooks_call_counts(tmp_path):
+    def hash_with_hook(text):
+        return source(loaded(tmp_path, TEXT).kernel, [loaded(tmp_path, text).hook])
+
+    assert hash_with_hook(HELPERS) == hash_with_hook(HELPERS.replace("Rule(7)", "Rule(8)"))
+    assert hash_with_hook(HELPERS) != hash_with_hook(HELPERS.replace("size + more", "size - more"))
+
+
 def test_the_order_of_configurations_does_not_count(tmp_path):
     module = loaded(tmp_path, MORE)
     one, two = module.one, module.two
