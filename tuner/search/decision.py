@@ -40,12 +40,15 @@ class Decision:
 def decide(
     problem: Problem, default: Choice, finals: Mapping[Choice, Known], known: Mapping[Choice, Known], seed: int = 0
 ) -> Decision:
-    """finals: the newest comparison in turns. known: all measurements of the problem."""
+    """finals: the newest comparison in turns. known: all measurements of the problem. A finalist that was found wrong,
+    or crashed, after that comparison cannot win."""
     failures: dict[str, int] = {}
     for each in known.values():
         if each.milliseconds is None:
             failures[each.outcome.kind.value] = failures.get(each.outcome.kind.value, 0) + 1
-    timings = {choice: timing(each.outcome.samples) for choice, each in finals.items() if each.outcome.samples}
+    failed = {each for each in known if known[each].milliseconds is None and known[each].outcome.kind not in TEMPORARY}
+    some = {choice: each.outcome.samples for choice, each in finals.items() if choice not in failed}
+    timings = {choice: timing(samples) for choice, samples in some.items() if samples}
     counts: dict[str, Any] = {"candidates": len(known), "failures": failures}
     if not timings:
         return Decision(problem, None, default, None, _why_none(known.get(default), failures), **counts)

@@ -51,6 +51,14 @@ def test_the_risk_is_how_much_faster_any_other_finalist_may_be():
     assert decide(PROBLEM, DEFAULT, {DEFAULT: found[DEFAULT]}, found).risk == 1.0
 
 
+@pytest.mark.parametrize(("kind", "choice"), [("wrong", DEFAULT), ("crashed", DEFAULT), ("out_of_memory", OTHER)])
+def test_what_was_found_wrong_after_its_comparison_cannot_win(kind, choice):
+    found = finals(default=[2.0] * 7, other=[1.0] * 7)
+    since = found | {OTHER: Known(Outcome(Kind(kind)), None)}
+
+    assert decide(PROBLEM, DEFAULT, found, since).choice == choice
+
+
 def test_a_default_that_is_as_fast_is_the_fastest():
     found = finals(other=[1.0, 1.0], default=[1.0, 1.0])
     assert decide(PROBLEM, DEFAULT, found, found).why == "the default is the fastest of the 2 that were compared"
