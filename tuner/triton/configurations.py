@@ -12,6 +12,7 @@ import numpy as np
 from kernels.dispatch.registry import Choice
 from tuner.search.row import USERS
 from tuner.space import TuningSpace
+from tuner.triton.jit_source import functions, source
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")  # of a triton.Config, not of the kernel
 IMPLEMENTATION = USERS
@@ -20,8 +21,15 @@ IMPLEMENTATION = USERS
 def choice_of(values: Mapping[str, Any]) -> Choice:
     """A configuration as a choice. A value that JSON cannot hold, such as a dtype, becomes text."""
     plain = (bool, int, float, str)
-    some = {name: value if isinstance(value, plain) else str(value) for name, value in values.items()}
+    some = {name: value if isinstance(value, plain) else _text(value) for name, value in values.items()}
     return Choice.of(IMPLEMENTATION, some)
+
+
+def _text(value: Any) -> str:
+    """A value as text that is the same in every process; a function as its name and the hash of its code."""
+    if not (found := functions([value])) or isinstance(value, tuple | list):
+        return str(value)
+    return f"{getattr(value, '__qualname__', type(value).__name__)} {source(found[0])}"
 
 
 def space_of(configurations: Sequence[Mapping[str, Any]]) -> TuningSpace:
@@ -48,10 +56,8 @@ def config(values: Any) -> Any:
 
 def values(config: Any) -> dict[str, Any]:
     """The settings of a triton.Config; one with a hook differs from one without."""
-    found = dict(config.all_kwargs())
-    if config.pre_hook is not None:
-        found["pre_hook"] = getattr(config.pre_hook, "__qualname__", str(config.pre_hook))
-    return found
+    hook = {} if config.pre_hook is None else {"pre_hook": config.pre_hook}
+    return {**config.all_kwargs(), **hook}
 
 
 def product(space: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

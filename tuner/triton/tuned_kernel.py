@@ -290,7 +290,9 @@ class TunedKernel:
                 options.space, options.constraints, options.default, launch.arguments
             )
         else:
-            choices = {cases.choice_of(cases.values(each)): each for each in self._configs(launch)}
+            choices = {}
+            for each in self._configs(launch):
+                choices.setdefault(cases.choice_of(cases.values(each)), each)
         code = source(self.fn, self._given, functions(arguments.values()))
         return Case(problem, fingerprint(where), where, code, choices, self.options.backend)
 

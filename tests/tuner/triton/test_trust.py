@@ -108,6 +108,21 @@ def test_the_users_own_hook_does_not_switch_the_check_off(tmp_path):
     assert kernel.best_config.kwargs == {"BLOCK": 64}
 
 
+def test_hooks_of_one_name_are_different_configurations(tmp_path):
+    def filling(number):
+        return lambda arguments: arguments["y_ptr"].fill_(number)
+
+    kernel = tuned(
+        tmp_path, add_into, configs=[triton.Config({"BLOCK": 16}, pre_hook=filling(each)) for each in (0, 5)]
+    )
+    x, y = torch.randn(16), torch.zeros(16)
+    kernel[grid](x, y, 16)
+
+    assert torch.equal(y, x), "the second configuration adds to something else"
+    (decision,) = kernel.decisions.values()
+    assert decision.failures == {"wrong": 1}
+
+
 def test_torch_compile_refuses_a_configuration_with_a_hook(tmp_path):
     kernel = tuned(tmp_path, configs=[triton.Config({"BLOCK": 16}, pre_hook=lambda arguments: None)])
 
