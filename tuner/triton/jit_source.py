@@ -49,8 +49,14 @@ def _source_or_new(kernel: Any) -> str:
 
 
 def functions(values: Iterable[Any]) -> list[Any]:
-    """Those of the values that are functions, or kernels."""
-    return [each for each in values if callable(each) and not isinstance(each, type)]
+    """Those of the values that are functions, or kernels, also inside tuples."""
+    found: list[Any] = []
+    for each in values:
+        if isinstance(each, tuple | list):
+            found += functions(each)
+        elif callable(each) and not isinstance(each, type):
+            found.append(each)
+    return found
 
 
 @cache

@@ -176,7 +176,7 @@ class TunedKernel:
         values = [arguments[name] for name in self.keys if name in arguments]
         some = [arguments[name] for name in self.arg_names if hasattr(arguments.get(name), "dtype")]
         device = getattr(some[0], "device", None) if some else None
-        return (*values, *(each.dtype for each in some), device, *filter(callable, arguments.values()))
+        return (*values, *(each.dtype for each in some), device, *functions(arguments.values()))
 
     def _would_serve(self, launch: Launch, otherwise: str, where: str | None = None) -> Served:
         try:

@@ -23,6 +23,7 @@ from scaled_kernel import (  # noqa: E402
     add_into,
     allowed,  # noqa: F401
     apply,
+    apply_all,
     call,
     grid,
     scale,
@@ -420,14 +421,17 @@ def test_garbage_collection_is_as_it_was(tmp_path):
     assert (gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()) == before
 
 
-def test_a_choice_that_was_checked_with_one_function_does_not_serve_another(tmp_path):
-    kernel = tuned(tmp_path, kernel=apply)
+@pytest.mark.parametrize(
+    ("kernel", "one", "other"), [(apply, twice, thrice), (apply_all, (twice,), (thrice,))], ids=["alone", "in a tuple"]
+)
+def test_a_choice_that_was_checked_with_one_function_does_not_serve_another(tmp_path, kernel, one, other):
+    kernel = tuned(tmp_path, kernel=kernel)
     x, y = torch.arange(16.0), torch.zeros(16)
-    kernel[grid](x, y, 16, FUNCTION=twice)
+    kernel[grid](x, y, 16, FUNCTION=one)
 
-    assert "it was tuned" in kernel.explain(x, y, 16, FUNCTION=twice).why
-    assert "has changed since" in kernel.explain(x, y, 16, FUNCTION=thrice).why
-    kernel[grid](x, y, 16, FUNCTION=thrice)
+    assert "it was tuned" in kernel.explain(x, y, 16, FUNCTION=one).why
+    assert "has changed since" in kernel.explain(x, y, 16, FUNCTION=other).why
+    kernel[grid](x, y, 16, FUNCTION=other)
     assert len(kernel.decisions) == 2
     torch.testing.assert_close(y, 3 * x)
 
