@@ -73,7 +73,8 @@ def import_(store: Backend, path: Path) -> int:
         if not number:
             raise ValueError("is empty")
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}, line {number}: {str(error)[:500]}") from error
+        where = f"{path}, line {number}" if number else str(path)  # it may be unreadable
+        raise ValueError(f"{where}: {str(error)[:500]}") from error
     for key, rows in new.items():
         store.add(_Described(key, devices[key]), rows)
     return sum(map(len, new.values()))

@@ -22,6 +22,7 @@ from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from kernels.dispatch.registry import Problem
+    from kernels.dispatch.table import Entry, Table
     from tuner.search.backends import Backend
     from tuner.search.session import Progress, Report
 
@@ -144,6 +145,7 @@ def show(operation: Name = "all", device: Device = "cpu", as_json: AsJson = Fals
 
     with ValueErrors():
         table = tuned.table(kind_of(device))
+        some = entries_of(table, operation)
     rows = [
         {
             "operation": each.problem.operation,
@@ -152,8 +154,7 @@ def show(operation: Name = "all", device: Device = "cpu", as_json: AsJson = Fals
             "choice": str(each.choice),
             "milliseconds": each.milliseconds,
         }
-        for each in table.entries.values()
-        if operation in ("all", each.problem.operation)
+        for each in some
     ]
     note(
         table.origin
@@ -260,6 +261,16 @@ def problems_of(
             found = problems.named(some, kind)
     names = {each.name for each in some}
     return {each: wanted for each, wanted in found.items() if each in names}
+
+
+def entries_of(table: Table, operation: str) -> list[Entry]:
+    """What a table holds of an operation, or of all. Raises ValueError if neither table nor program knows it."""
+    from kernels.dispatch import registry
+
+    some = [each for each in table.entries.values() if operation in ("all", each.problem.operation)]
+    if not some and operation != "all":
+        registry.operation(operation)
+    return some
 
 
 def kind_of(device: str) -> str:

@@ -13,6 +13,7 @@ from nas.cli.machine.tune import (
     Name,
     Threads,
     ValueErrors,
+    entries_of,
     kind_of,
     opened,
     problems_of,
@@ -57,7 +58,7 @@ def verify(
         table = tuned.table(kind_of(device))
         load = load or [Path(file) for file in table.about.get("load", []) if Path(file).is_file()]
         registered(load)  # the files that the table was made with
-        some = [each for each in table.entries.values() if operation in ("all", each.problem.operation)]
+        some = entries_of(table, operation)
         if problems is not None:
             wanted = problems_of(operation, device, problems, None, None, 1, 1, None)
             some = [each for each in some if each.problem in wanted.get(each.problem.operation, [])]
@@ -77,7 +78,8 @@ def verify(
         }
         for each in found
     ]
-    print_rows(rows, as_json, empty=f"The table has {plural(len(table.entries), 'problem')}, but none of these.")
+    none = f"The table has {plural(len(table.entries), 'problem')}, but none of these."
+    print_rows(rows, as_json, empty=none if table.entries else f"There is no table for this {kind_of(device)}.")
     if adopted:
         note(f"{adopted} choices that were measured elsewhere are correct here, and serve from now on.")
     if not all(each.sound for each in found):

@@ -229,6 +229,8 @@ def test_the_problems_of_an_architecture_are_those_that_it_asks_for():
         (["faulty", "--problems", "problems.yaml", "--study", "x"], "Give only one of --problems"),
         (["faulty", "--problems", "nosuch.yaml"], "cannot be read as a list of problems"),
         (["faulty", "--load", "nosuch.py"], "is not a Python file that registers operations"),
+        (["verify", "rms_nrm"], "no operation is called 'rms_nrm'. Did you mean 'rms_norm'?"),
+        (["show", "rms_nrm"], "no operation is called 'rms_nrm'. Did you mean 'rms_norm'?"),
         (["lock", "lock.json", "--miss", "never"], "miss must be one of default, error"),
         (["replay", "problems.yaml"], "is not a recorded tuning space"),
     ],

@@ -31,7 +31,7 @@ def database(path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "line 0: is empty"),
+        ("", "jsonl: is empty"),
         ('{"format": "another"}\n', "line 1: does not begin with the format"),
         ('{"format": "tessera measurements 1"}\n{"operation": "x"}\n', "line 2"),
         ("no json\n", "line 1"),
