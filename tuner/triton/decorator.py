@@ -72,6 +72,8 @@ def tune(
         raise ValueError("give either configs or space, not both.")
     if space is None and (default is not None or tuple(constraints)):
         raise ValueError("default and constraints go with space; with configs the first is the default.")
+    if space is not None and prune_configs_by:
+        raise ValueError("prune_configs_by goes with configs; with space give constraints.")
     if isinstance(key, str):
         raise ValueError(f"key must be a list of names, but got {key!r}: write [{key!r}].")
     for name, seconds in (("limit", limit), ("budget", budget)):

@@ -428,6 +428,7 @@ def test_a_miss_says_why(tmp_path):
     [
         ({"configs": [], "space": {}}, "give either configs or space"),
         ({"configs": [], "default": {}}, "go with space"),
+        ({"space": {}, "prune_configs_by": {"top_k": 1}}, "prune_configs_by goes with configs"),
         ({"space": {"BLOK": [1]}}, "space names 'BLOK', which is no argument of .*scale. Did you mean 'BLOCK'"),
         ({"key": ["sise"]}, "key names 'sise', .* Did you mean 'size'"),
         ({"limit": 0}, "limit must be a number of seconds above 0, but got 0"),
