@@ -22,6 +22,8 @@ from torch import Tensor
 BLOCK = 2**22  # elements converted to float64 at a time
 OWN = 4.0  # times the trusted computation's error of an element, and
 OWN_RMS = 3.0  # times its root mean square error
+SAMPLE = 2**16  # values from which the size of most is known
+EXTREME = 1e4  # times the size of most: a mask of -1e9, for example, which says nothing of the error of others
 STORED = (torch.bfloat16, torch.float16)
 
 
@@ -111,7 +113,7 @@ def difference(
 
 @dataclass(frozen=True)
 class _Sums:
-    """Over the places where both are finite."""
+    """Over the places where both are finite, without values of an extreme size."""
 
     worst: float
     rms: float
@@ -122,11 +124,14 @@ class _Sums:
     @classmethod
     def of(cls, found: Tensor, exact: Tensor, before: Tensor | None = None) -> _Sums:
         worst, errors, squares, products, count, places = 0.0, 0.0, 0.0, 0.0, 0, 0
+        least = _extreme(exact)
         for start, one, other in _blocks(found, exact):
             if before is not None:
                 held = before.reshape(-1)[start : start + BLOCK].to(other.device, torch.float64)
                 left = (other == held) | (other.isnan() & held.isnan())
                 other = torch.where(left, torch.nan, other)
+            if least < math.inf:
+                other = torch.where(other.abs() < least, other, torch.nan)
             places += other.numel()
             apart = one - other
             if not math.isfinite(apart.sum().item()):  # leave out what is not finite
@@ -142,6 +147,25 @@ class _Sums:
         is_comparable, count = count == places, max(count, 1)
         bias = products / squares if squares else 0.0
         return cls(worst, math.sqrt(errors / count), math.sqrt(squares / count), bias, is_comparable)
+
+
+def _extreme(exact: Tensor) -> float:
+    """The size from which values are extreme, infinite if none are: their error is bounded relative to themselves.
+
+    The size of the rest is that of a sample, because a pass over all values in float64 is slow.
+    """
+    flat = exact.detach().reshape(-1)
+    blocks = (flat[start : start + BLOCK] for start in range(0, flat.numel(), BLOCK))
+    least = max((_sizes(each).max().item() for each in blocks), default=0.0) / 10
+    some = _sizes(flat[:: flat.numel() // SAMPLE | 1]).to(torch.float64)
+    rest = some[(some > 0) & (some < least)]
+    return least if rest.numel() and EXTREME * rest.square().mean().sqrt().item() < least else math.inf
+
+
+def _sizes(values: Tensor) -> Tensor:
+    """Absolute values; zero where they are not finite."""
+    plain = values.to(torch.float32) if values.dtype.itemsize == 1 else values
+    return plain.abs().nan_to_num(0.0, 0.0)
 
 
 def _blocks(found: Tensor, exact: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:

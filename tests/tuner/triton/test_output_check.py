@@ -59,6 +59,19 @@ def arguments(dtype=torch.float32, rows=16, columns=64, holds=0.0):
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]
 
 
+@pytest.mark.parametrize("extreme", [-1e9, 1e30, -torch.finfo(torch.float32).max / 2])
+@pytest.mark.parametrize("share", [0.001, 0.6])
+def test_a_few_huge_values_hide_no_wrong_result(extreme, share):
+    def masked(x, y):
+        y.copy_(torch.where(torch.arange(x.numel()).reshape(x.shape) < share * x.numel(), extreme, x))
+
+    def other(factor):
+        return lambda x, y: (masked(x, y), y[-1].mul_(factor))
+
+    assert checked(other(1 + 1e-7), *arguments(), reference=masked) is None
+    assert "differs at 64 of 1024 places" in checked(other(2), *arguments(), reference=masked)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     "fault",
