@@ -20,9 +20,9 @@ from tuner.device import fingerprint
 from tuner.replay.recorded import load
 from tuner.replay.replay import fraction_of_optimum, replay, score
 from tuner.search.backends import Backend
-from tuner.search.cache import fastest, valid
+from tuner.search.cache import cache_of, fastest, valid
 from tuner.search.decision import Decision
-from tuner.search.session import Report, cache_of
+from tuner.search.session import Report
 
 LENGTH, BATCH = 128, 8
 

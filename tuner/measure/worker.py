@@ -195,8 +195,8 @@ class Worker:
         return Outcome(Kind.TIMED, seconds=seconds, resources=resources.of(kernels))
 
     def _once(self, call: Callable[[], object], best: float) -> float:
-        """Milliseconds of one call. If it looks slow, those of the next one count: the first calls of compiled code on a
-        CPU take up to six times as long as later ones."""
+        """Milliseconds of one call. If it looks slow, the faster of two: the first call of compiled code on a CPU takes
+        up to six times as long as later ones."""
         first = self.clock.time(call)
         return first if first <= CLEARLY * best else min(first, self.clock.time(call))
 

@@ -250,3 +250,8 @@ def valid(known: Mapping[Choice, Known]) -> dict[Choice, float]:
 def fastest(times: Mapping[Choice, float], count: int) -> Sequence[Choice]:
     """At most `count` choices, the fastest first."""
     return sorted(times, key=lambda choice: (times[choice], str(choice)))[:count]
+
+
+def cache_of(backend: Backend, operation: Operation, device: Device, threads: int) -> Cache:
+    """The results of one of our operations on a device."""
+    return Cache(backend, operation.name, device, Sources.of_operation(operation), threads)

@@ -23,7 +23,7 @@ import torch
 
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from kernels.dispatch.table import kind
-from tuner.device import Device, fingerprint
+from tuner.device import fingerprint
 from tuner.measure.children import Children, Disturbed, Patience, TimeIsUp
 from tuner.measure.precompile import WAITING, Precompiler, build_choice, building_processes
 from tuner.measure.worker import Settings
@@ -31,7 +31,7 @@ from tuner.measure.worker import load as load_file
 from tuner.search import candidates, other_devices, plan
 from tuner.search.backends import Backend, Nowhere
 from tuner.search.buckets import buckets
-from tuner.search.cache import Cache, Known, Sources, valid
+from tuner.search.cache import Cache, Known, cache_of, valid
 from tuner.search.candidates import OperationCandidates
 from tuner.search.decision import Decision, decide
 from tuner.search.effort import Effort, effort
@@ -68,11 +68,6 @@ def tune(
     session = Session(store, device, effort, budget_seconds, seed, threads, tuple(load), patience, listener)
     with session.children, session.precompiler, session.builder:
         return session.run(problems, again)
-
-
-def cache_of(backend: Backend, operation: Operation, device: Device, threads: int) -> Cache:
-    """The results of one of our operations on a device."""
-    return Cache(backend, operation.name, device, Sources.of_operation(operation), threads)
 
 
 class Session:

@@ -22,7 +22,9 @@ from tuner.measure.children import Children
 from tuner.measure.interval import Interval
 from tuner.measure.measure import LEAST_ROUNDS, compare, timing
 from tuner.measure.worker import Job, Settings
-from tuner.outcome import Outcome
+from tuner.outcome import Kind, Outcome
+from tuner.search.backends import Backend
+from tuner.search.cache import cache_of
 from tuner.search.decision import Decision
 
 log = logging.getLogger(__name__)
@@ -201,6 +203,25 @@ def adopt(device: str, found: Sequence[Verified], threads: int) -> int:
         problems = {each.problem for each in new}
         change(device, threads, new, drops=lambda entry: entry.problem in problems)
     return len(new)
+
+
+def reject(device: str, found: Sequence[Verified], threads: int, store: Backend) -> int:
+    """Let no choice serve that gave a wrong result, and keep that in the store, so that no later session decides for it
+    -> the number of these choices."""
+    wrong = [each for each in found if each.outcome.kind is Kind.WRONG]
+    for each in wrong:
+        cache = cache_of(store, registry.operation(each.problem.operation), fingerprint(device), threads)
+        cache.write(each.problem, {each.choice: each.outcome})
+    some = {(each.problem, each.choice) for each in wrong}
+    if some:
+        change(
+            device,
+            threads,
+            (),
+            drops=lambda entry: (entry.problem, entry.choice) in some,
+            drops_bucket=lambda bucket: any((each, bucket.choice) in some for each in bucket.problems),
+        )
+    return len(wrong)
 
 
 def _current(entry: Entry) -> bool:

@@ -39,12 +39,13 @@ def verify(
     ] = None,
     threads: Threads = None,
     load: Load = None,
+    storage: Measurements = None,
     as_json: AsJson = False,
 ) -> None:
     """Check the choices in the table on new inputs, and time them against the defaults.
 
-    Choices that were measured elsewhere, such as with another driver, serve from then on if they are sound.
-    The exit code is 1 if a choice is wrong, or slower than its default.
+    Choices that were measured elsewhere, such as with another driver, serve from then on if they are sound. Choices
+    with a wrong result do not serve any more. The exit code is 1 if a choice is wrong, or slower than its default.
 
     Example: nas tune verify all
     """
@@ -65,6 +66,8 @@ def verify(
         threads = threads or torch.get_num_threads()
         found = tables.verify(device, some, threads, [str(path) for path in load or ()])
         adopted = tables.adopt(device, found, threads)
+        with opened(storage) as store:
+            rejected = tables.reject(device, found, threads, store)
     rows = [
         {
             "problem": str(each.problem),
@@ -82,6 +85,8 @@ def verify(
     print_rows(rows, as_json, empty=none if table.entries else f"There is no table for this {kind_of(device)}.")
     if adopted:
         note(f"{adopted} choices that were measured elsewhere are correct here, and serve from now on.")
+    if rejected:
+        note(f"{plural(rejected, 'choice')} gave wrong results here: the default serves, and `nas tune` finds others.")
     if not all(each.sound for each in found):
         raise typer.Exit(1)
 

@@ -108,6 +108,27 @@ def test_what_serves_is_shown_and_explained_and_frozen(nas, tuner, quick):
     assert nas("tune", "verify", "--load", FAULTY, "--json").json()[0]["times_default"] == 0.5
 
 
+def test_a_choice_that_is_found_wrong_does_not_serve_again_after_a_later_session(nas, tuner, quick, monkeypatch):
+    from tuner.measure.children import Children
+    from tuner.outcome import Kind, Outcome
+
+    tune(nas)
+    run = Children.run
+
+    def wrong_now(self, job):
+        outcomes = zip(job.choices, run(self, job), strict=True)
+        wrong = Outcome(Kind.WRONG, message="here")
+        return tuple(wrong if choice.implementation == "small" else each for choice, each in outcomes)
+
+    with monkeypatch.context() as during:
+        during.setattr(Children, "run", wrong_now)
+        said = nas("tune", "verify", "--load", FAULTY)
+    assert said.code == 1 and "1 choice gave wrong results here" in said.err
+    assert nas("tune", "show", "--json").json() == []
+    (decision,) = tune(nas, "--json").json()["decisions"]
+    assert decision["choice"] == "right block=8"
+
+
 @pytest.fixture
 def anything(monkeypatch):
     """Whatever is asked for takes a millisecond."""
