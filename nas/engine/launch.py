@@ -17,6 +17,7 @@ from nas.engine.settled import settle
 from nas.errors import NasError, StoreError, UsageError
 from nas.finals.again import check_ended
 from nas.finals.result import Report
+from nas.objectives import contract
 from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header
@@ -189,12 +190,14 @@ def enter(store: Store, config: SearchConfig) -> Study:
     """The study that `config` names. It is created if it is new; else its space grows if that of `config` has.
 
     The study keeps the options that `nas.engine.settled` settles, also those that the search file leaves out. Raises
-    UsageError or SpaceError if the study there is another search, or if the finals cannot be decided.
+    UsageError or SpaceError if the study there is another search, if the finals cannot be decided, or if an objective of
+    a new study cannot be evaluated on this machine.
     """
     known = config.study in {study.name for study in store.studies()}
     check_finals(config, known=known)
     if not known:
-        task = factory.prepared_task(config)
+        task, objectives = factory.prepared_task(config), factory.objectives(config)
+        check_here(objectives)
         settled = _with_facts(settle(with_learned(config, store)))
         try:
             return store.create_study(
@@ -202,7 +205,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
                 _kept(settled),
                 config.space,
                 config.seed,
-                _described(factory.objectives(config)),
+                _described(objectives),
                 data_hash=task.data_hash or None,
             )
         except UsageError:
@@ -215,6 +218,12 @@ def enter(store: Store, config: SearchConfig) -> Study:
     kept = _kept(_with_facts(settle(config, before), before.data_facts))
     store.update_study(study.id, config=kept, ending=None)
     return store.study(config.study)
+
+
+def check_here(objectives: Sequence[Objective]) -> None:
+    """Raise UsageError if an objective of a new study cannot be evaluated on this machine."""
+    for each in objectives:
+        each.begin(contract.Search())
 
 
 def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:

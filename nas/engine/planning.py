@@ -311,8 +311,7 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
 
 def _new(config: SearchConfig, objectives: Sequence[Objective]) -> str:
     launch.check_finals(config, known=False)
-    for each in objectives:
-        each.begin(Search())
+    launch.check_here(objectives)
     return "new"
 
 

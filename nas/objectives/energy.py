@@ -22,7 +22,8 @@ class Energy(Latency):
     extras = True
 
     def _check_device(self) -> None:
-        """Raises UsageError if this process can read no counter of the device."""
+        """Raises UsageError if the device is not on this machine, or this process can read no counter of it."""
+        super()._check_device()
         if energy.counter(resolve(self.setting.device)) is None:
             raise UsageError(f"objective {self.name}: {energy.why_none(self.setting.device)}")
 

@@ -108,7 +108,7 @@ class Latency(Objective):
         self._check: CrossCheck | None = None
 
     def begin(self, search: Search) -> None:
-        """Raises UsageError if the study has latencies of another device or in another setting."""
+        """Raises UsageError if the device is not here, or the study has latencies of another or in another setting."""
         self._search, self._predictor, self._check = search, None, None
         self._found.clear()
         self._reasons.clear()
@@ -137,7 +137,8 @@ class Latency(Objective):
             )
 
     def _check_device(self) -> None:
-        """Raises UsageError if the device here cannot tell the value."""
+        """Raises UsageError if the device is not on this machine, or cannot tell the value."""
+        _ = self.predictor
 
     @property
     def predictor(self) -> Predictor:

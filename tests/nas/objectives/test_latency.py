@@ -9,7 +9,7 @@ import pytest
 
 from nas.cli.app import run
 from nas.config import factory
-from nas.engine import planning
+from nas.engine import launch, planning
 from nas.errors import UsageError
 from nas.latency import energy, evidence
 from nas.latency.calibration import CrossCheck
@@ -19,7 +19,7 @@ from nas.objectives import make
 from nas.objectives.contract import Search
 from nas.objectives.latency import Latency
 from nas.report import trials as reports
-from nas.store import TrialState
+from nas.store import TrialState, open_store
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 
@@ -139,6 +139,16 @@ def test_a_device_that_is_not_here_is_told():
     objective = make({"latency": {"device": "cuda:99"}}, Shape(length=8))
     with pytest.raises(UsageError, match="objective prefill_ms: device 'cuda:99' is not available"):
         objective.evaluate(Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru"))
+
+
+@pytest.mark.parametrize("name", ["latency", "energy"])
+def test_a_search_for_a_device_that_is_not_here_creates_no_study(describe, name):
+    config = describe(objectives=f"[loss, {{{name}: {{device: 'cuda:99', name: there}}}}]")
+    for refuse in (planning.plan, launch.search):
+        with pytest.raises(UsageError, match="objective there: device 'cuda:99' is not available"):
+            refuse(config)
+    with open_store(config.storage) as store:
+        assert not store.studies()
 
 
 def test_a_search_keeps_the_interval_the_word_and_what_served(tried):
