@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-OPTIONS = ("phase", "device", "length", "batch", "threads", "new_tokens")  # of `nas profile`
+OPTIONS = ("phase", "device", "length", "batch", "threads", "depth", "new_tokens")  # of `nas profile`
 UNITS = {  # in the names of results, by objective
     "latency": "ms",
     "throughput": "tokens_per_second",

@@ -81,10 +81,13 @@ class Recorded:
     device: str = ""
     threads: int = 1
     depth: int | None = None
+    new_tokens: int = runs.NEW_TOKENS
 
     def of(self, found: PhaseLatency, length: int, batch: int) -> dict[str, Any] | None:
         """The record in the same setting, and whether its interval holds the new measurement; None without a record."""
         here = {"phase": found.phase, "length": length, "batch": batch, "threads": self.threads, "depth": self.depth}
+        if found.phase == "generate":
+            here["new_tokens"] = self.new_tokens
         for name, each in self.evidence.items():
             if each["device"]["key"] == self.device and here.items() <= {"depth": None, **each}.items():
                 recorded = {key: each[key] for key in ("milliseconds", "low", "high", "kind")}
@@ -99,9 +102,17 @@ class Recorded:
 
 
 def recorded(
-    reference: str, storage: str | None, device: str, threads: int | None, depth: int | None = None
+    reference: str,
+    storage: str | None,
+    device: str,
+    threads: int | None,
+    depth: int | None = None,
+    new_tokens: int = runs.NEW_TOKENS,
 ) -> Recorded:
-    """The records of the trial that `reference` names, at a depth of its halting blocks; empty if it names none."""
+    """The records of the trial that `reference` names, at a depth of its halting blocks; empty if it names none.
+
+    new_tokens: of the phase `generate`.
+    """
     trial = location.trial_reference(reference)
     if trial is None:
         return Recorded()
@@ -109,7 +120,7 @@ def recorded(
     store, study = location.open_existing(trial[0], storage)
     with store:
         table, evidence = Table(store, device, threads), store.trial(study.id, trial[1]).evidence
-        return Recorded(table.remembered, evidence or {}, table.device.key, threads, depth)
+        return Recorded(table.remembered, evidence or {}, table.device.key, threads, depth, new_tokens)
 
 
 def calls(architecture: Architecture, device: torch.device, batch: int, length: int) -> Iterator[Callable[[], object]]:

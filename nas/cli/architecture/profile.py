@@ -56,7 +56,7 @@ def profile(
 
     found = architectures.find(architecture, storage)
     try:
-        before = profiling.recorded(architecture, storage, device, threads, depth)
+        before = profiling.recorded(architecture, storage, device, threads, depth, new_tokens)
         measured = profiling.profile(
             found,
             device=device,

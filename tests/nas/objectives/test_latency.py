@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from nas.latency import energy, evidence
 from nas.latency.calibration import CrossCheck
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
+from nas.latency.profile import Recorded
 from nas.objectives import make
 from nas.objectives.contract import Search
 from nas.objectives.latency import Latency
@@ -305,3 +307,16 @@ def test_profile_says_whether_what_was_recorded_holds(tried, capsys):
 
     assert row["recorded"]["kind"] == "measured"
     assert row["recorded"]["holds"] == (row["recorded"]["low"] <= row["milliseconds"] <= row["recorded"]["high"])
+
+
+def test_only_a_record_in_the_same_setting_is_compared():
+    model = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: {halting: {times: 2, of: [gru]}}")
+    options = {"phase": "generate", "length": 4, "threads": 1, "depth": 2, "new_tokens": 2, "load": 99}
+    objective = make({"latency": options}, Shape())
+    found, told = objective.latency(model), objective.evidence(model)
+    same = Recorded(evidence={"generate_ms": told}, device=told["device"]["key"], depth=2, new_tokens=2)
+
+    assert evidence.sentence("generate_ms", told, "s:0").endswith("--threads 1 --depth 2 --new-tokens 2")
+    assert same.of(found, length=4, batch=1) is not None
+    assert replace(same, new_tokens=3).of(found, length=4, batch=1) is None
+    assert replace(same, depth=1).of(found, length=4, batch=1) is None
