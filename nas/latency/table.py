@@ -199,7 +199,8 @@ def _entry(row: Measurement) -> Entry | None:
         details = dict(told) if told else {}
         further = [quiet, details.get("repeated"), details.get("load")]
         numbers = [low, middle, high, *(each for each in further if each is not None)]
-        whole = all(0 < each < math.inf for each in numbers)
+        whole = low <= middle <= high and all(0 < each < math.inf for each in numbers)
+        whole &= all(0 <= details[name] < math.inf for name in KEPT if details.get(name) is not None)
         whole &= all(type(each) is int for each in details.get("elements", ()))
         return Entry(middle, low, high, served, details or None, quiet) if whole else None
     except (KeyError, ValueError, TypeError):

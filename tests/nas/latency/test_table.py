@@ -157,6 +157,8 @@ DAMAGED = [
     {"configuration": '{"served": [], "told": 5}'},
     {"configuration": '{"served": [], "told": null, "quiet": 0}'},
     {"milliseconds": math.inf},
+    {"milliseconds": 1e-300, "high": 1.0, "low": 0.5},
+    {"milliseconds": 1e300, "high": 1.0, "low": 0.5},
 ]
 
 
@@ -178,6 +180,16 @@ def test_a_piece_whose_further_values_are_damaged_is_not_used(store, told):
     after = Table(store)
     keys = [row.problem for row in store.measurements(stored.PIECE)]
     assert keys and not any(map(after.piece, keys))
+
+
+@pytest.mark.parametrize("told", [{"peak_bytes": "x"}, {"joules": -1}, {"samples": [1]}, {"coverage": "x"}])
+def test_a_model_whose_further_values_are_damaged_is_not_used(store, told):
+    whole = {"samples": 1, "coverage": 0.0}
+    for damage, used in ((told, False), ({"joules": 0.0, "peak_bytes": 1}, True)):
+        with store.database.engine.begin() as connection:
+            changed = json.dumps({"served": [], "told": {**whole, **damage}})
+            connection.execute(update(measurement).values(configuration=changed))
+        assert (Table(store).model(MODEL.hash, SETTING) is not None) == used
 
 
 @pytest.mark.parametrize("told", [None, {}, {"elements": [1]}, {"repeated": None}])
