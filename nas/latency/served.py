@@ -42,9 +42,9 @@ def _still(then: Mapping[str, Any]) -> bool:
         sizes = _in_order(then["sizes"], known.sizes)
         flags = _in_order(then.get("flags", {}), known.flags)
         serves = tuned.explain(known, Problem(known.name, then["device"], then["dtype"], sizes, flags)).choice
-    except (KeyError, ValueError, TypeError, LookupError):  # an operation or a choice that does not exist any more
+        return str(serves) == then["choice"] and valid(then["source"], known.implementations[serves.implementation])
+    except (ValueError, TypeError, LookupError, AttributeError):  # it does not exist any more, or the row is damaged
         return False
-    return str(serves) == then["choice"] and valid(then["source"], known.implementations[serves.implementation])
 
 
 def _in_order(values: Mapping[str, Any], names: Iterable[str]) -> tuple[tuple[str, Any], ...]:

@@ -117,6 +117,15 @@ def test_an_operation_that_is_gone_makes_a_measurement_void():
     assert not served.still([row])
 
 
+@pytest.mark.parametrize("change", [{"device": None}, {"device": 0.5}, {"sizes": 3}, {"source": [1]}, {"source": None}])
+def test_what_served_a_damaged_row_is_unknown(known, change):
+    served_by = known.measured(MODEL).served
+    first = {**served_by[0], **change}
+    assert served.still(served_by)
+    assert not served.still([first])
+    assert not served.still([{name: value for name, value in first.items() if name not in change}])
+
+
 def test_the_gauge_remembers_the_quietest_time(tmp_path, monkeypatch):
     store = open_store(tmp_path / "gauge.db")
     times = iter([2.0, 1.0, 3.0])
