@@ -190,8 +190,8 @@ def enter(store: Store, config: SearchConfig) -> Study:
     """The study that `config` names. It is created if it is new; else its space grows if that of `config` has.
 
     The study keeps the options that `nas.engine.settled` settles, also those that the search file leaves out. Raises
-    UsageError or SpaceError if the study there is another search, if the finals cannot be decided, or if an objective of
-    a new study cannot be evaluated on this machine.
+    UsageError or SpaceError if the study there is another search, if the finals cannot be decided, or if an objective
+    of a new study cannot be evaluated on this machine.
     """
     known = config.study in {study.name for study in store.studies()}
     check_finals(config, known=known)
