@@ -71,7 +71,7 @@ def ranks(values: Sequence[float]) -> list[float]:
     found = [0.0] * len(values)
     start = 0
     while start < len(order):
-        end = start
+        end = start + 1  # NaN does not equal itself
         while end < len(order) and values[order[end]] == values[order[start]]:
             end += 1
         for place in order[start:end]:

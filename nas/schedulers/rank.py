@@ -82,7 +82,8 @@ class Ranking:
         if not all(map(math.isfinite, values)) or (self.limits and not self._is_within(values)):
             return None
         if isinstance(self.rank, Mapping):
-            return (sum(weight * self._term(name, values) for name, weight in self.rank.items()),)
+            total = sum(weight * self._term(name, values) for name, weight in self.rank.items())
+            return (total,) if math.isfinite(total) else None  # the sum of finite terms may overflow
         return values[:1] if self.rank == QUALITY else values
 
     def order(self, values: Values) -> Order:

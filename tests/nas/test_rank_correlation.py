@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from nas.rank_correlation import correlation, of_all
+from nas.rank_correlation import correlation, of_all, ranks
 
 
 @pytest.mark.parametrize("true", [-0.6, 0.0, 0.4, 0.8])
@@ -28,3 +28,7 @@ def test_without_a_choice_nothing_is_corrected() -> None:
     assert of_all(0.3, xs, xs) == pytest.approx(0.3)
     assert of_all(1.0, [8, 9], xs) == 1.0
     assert of_all(0.0, [8, 9], xs) == 0.0
+
+
+def test_a_value_that_is_no_number_has_a_rank_of_its_own() -> None:
+    assert sorted(ranks([2.0, math.nan, 1.0, math.nan])) == [1, 2, 3, 4]

@@ -104,3 +104,10 @@ def test_without_the_objectives_it_can_still_forecast():
     assert scheduler.forecast(9) == (Level(9, 0, 10), Level(3, 10, 30))
     with pytest.raises(ValueError, match="must know the objectives to rank by flops"):
         scheduler.tell(0, 0, (1.0, 2.0), 10)
+
+
+def test_a_weighted_sum_that_overflows_does_not_continue():
+    objectives = {"perplexity": "minimize", "score": "maximize"}
+    results = [(1e308, -1e308)] * 30  # 2e308 - 2e308 is not a number
+    scheduler = make("halving", objectives, rungs=[10, 30, 90], rank={"perplexity": 2, "score": 2})
+    assert promoted(scheduler, results) == []
