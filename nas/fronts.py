@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 DEALS = 2000
 FENCE = 1.5  # interquartile ranges above the third quartile
 BEYOND = 1.1  # the reference point, in ranges
-SAMPLES = 2048  # points at which the volume of three objectives or more is looked up
+SAMPLES = 2048  # points from which the volume of three objectives or more is estimated
 DIGITS = 9  # of a difference: the order of a sum changes later ones
 CHUNK = 1_000_000  # entries of one matrix
 
@@ -87,7 +87,12 @@ def scaled(values: Sequence[Sequence[float] | None]) -> np.ndarray:
 
 
 def volumes(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """The hypervolume of the rows [N, M] that each of `masks` [P, N] chooses; the reference is 1 everywhere. [P]."""
+    """The hypervolume of the rows [N, M] that each of `masks` [P, N] chooses; the reference is 1 everywhere. [P].
+
+    With three objectives or more, points are drawn from the boxes that the rows dominate, not from the whole space, of
+    which a front of many objectives is a tiny part (Karp & Luby 1983, "Monte-Carlo algorithms for enumeration and
+    reliability problems"). Not all rows may be without values.
+    """
     if rows.shape[1] == 1:
         return 1 - np.where(masks, rows[:, 0], 1.0).min(axis=1)
     if rows.shape[1] == 2:
@@ -95,9 +100,13 @@ def volumes(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
         across, down = rows[order].T
         lowest = np.minimum.accumulate(np.where(masks[:, order], down, 1.0), axis=1)
         return (1 - lowest) @ np.diff(across, append=1.0)
-    points = np.random.default_rng(1).random((SAMPLES, rows.shape[1]))
-    dominated = (rows[:, None, :] <= points).all(axis=2).astype(np.float32)  # [N, K]
-    return (masks.astype(np.float32) @ dominated > 0).mean(axis=1)
+    boxes = (1 - rows).prod(axis=1)  # the volume of each row alone; 0 for one without values
+    generator = np.random.default_rng(1)
+    owners = rows[generator.choice(len(rows), SAMPLES, p=boxes / boxes.sum())]
+    points = np.maximum(1 - generator.random(owners.shape) * (1 - owners), owners)  # each in the box of its owner
+    dominated = (rows[:, None, :] <= points).all(axis=2)  # [N, K]
+    weights = boxes.sum() / SAMPLES / dominated.sum(axis=0)
+    return (masks.astype(np.float32) @ dominated.astype(np.float32) > 0) @ weights
 
 
 def _members(groups: Sequence[Hashable]) -> list[np.ndarray]:

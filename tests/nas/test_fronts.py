@@ -86,6 +86,15 @@ def test_three_objectives_are_sampled() -> None:
     assert volumes(unit, every)[0] == pytest.approx(pareto.hypervolume(unit, (1.0,) * 3), abs=0.03)
 
 
+def test_many_objectives_at_odds_have_shares_of_a_small_volume() -> None:
+    """Each trial is good at half of eight objectives: the front fills less than a thousandth of the box."""
+    rng = random.Random(0)
+    rows: Rows = [tuple((i + place // 4) % 2 + rng.random() / 100 for place in range(8)) for i in range(12)]
+    found = compare(rows[::2], rows[1::2])
+    assert found is not None
+    assert found.one == pytest.approx(0.5, abs=0.05) and found.other == pytest.approx(0.5, abs=0.05)
+
+
 def test_the_interval_of_a_difference_of_shares_stays_within_one():
     one = [None, (0.26, 0.51), (0.78, 0.3), (0.58, 0.91)]
     found = compare(one, [(0.14, 0.09), None, None, None, None])
