@@ -79,6 +79,11 @@ def test_codes_that_agree_in_one_of_two_places():
     assert activation_distance.of_activations([torch.tensor([[1.0, -1.0], [1.0, 1.0]])]) == pytest.approx(math.log(3))
 
 
+def test_activation_distance_is_finite_if_two_examples_have_one_code():
+    layer = torch.tensor([[1.0, -1.0], [1.0, -1.0], [1.0, 1.0]])  # eigenvalues of K: 0 and 3 -+ sqrt(3)
+    assert activation_distance.of_activations([layer]) == pytest.approx(math.log(6))
+
+
 def test_zico_adds_logarithms_over_layers_and_leaves_out_what_does_not_vary():
     layer = torch.tensor([[1.0, 5.0], [3.0, 5.0]])  # means 2 and 5, standard deviations 1 and 0
     assert zico.of_gradients([layer, 3 * layer, torch.ones(2, 4)]) == pytest.approx(2 * math.log(2))
