@@ -72,13 +72,17 @@ class Control:
         return "equal" if max(self.cost) <= EQUAL * min(self.cost) else "unequal"
 
     def _caution(self) -> str:
-        """What does not count, and what a small share of the control hides: the search is then judged by trials that it
-        has not learned from."""
-        left_out = f" Demoted probes do not count: {', '.join(self.without)}." if self.without else ""
-        if not self.start:
-            return left_out
-        count = f"{self.start} of {self.trials[0]}"
-        return f"{left_out} Of the search's trials that count, {count} are the random start of its strategy."
+        """Why the interval may lie beside the difference, what does not count, and what a small share of the control
+        hides: the search is then judged by trials that it has not learned from."""
+        found = ""
+        if not self.low <= self.shares[0] - self.shares[1] <= self.high:
+            found += " The interval leaves out the part of the difference that more trials alone give."
+        if self.without:
+            found += f" Demoted probes do not count: {', '.join(self.without)}."
+        if self.start:
+            count = f"{self.start} of {self.trials[0]}"
+            found += f" Of the search's trials that count, {count} are the random start of its strategy."
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -57,6 +57,14 @@ def test_costs_that_differ_are_not_called_equal():
     assert "at unequal cost (67.5M and 32.7M FLOPs" in found.sentence()
 
 
+def test_an_interval_that_does_not_hold_the_difference_is_explained():
+    """Of 20 trials and 1, the larger set has the better front by chance alone."""
+    found = Control(
+        "control-hand", "the architectures made by hand", (1.0, 0.001), 0.0, 0.638, (20, 1), (1, 1), "FLOPs"
+    )
+    assert found.sentence().endswith("The interval leaves out the part of the difference that more trials alone give.")
+
+
 def test_a_better_search_is_called_better(arms, search, tmp_path):
     def unit(work, progress=None):
         """The trials of the control, one in two, lose."""
