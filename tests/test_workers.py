@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -68,6 +69,20 @@ def test_all_reports_arrive_and_a_process_that_ends_fails_its_tests(folder):
     assert "assert [1, 2] == [1, 3]" in said and "said before the end" in said
     assert said.count("the process that ran the tests of this file ended too early") >= 2
     assert "test_third.py::test_is_not_reached" in said
+
+
+def test_workers_end_when_the_process_that_started_them_is_killed(tmp_path):
+    (tmp_path / "conftest.py").write_text(FILES["conftest.py"])
+    for name in ("first", "second"):
+        slow = "def test_slow(number):\n    time.sleep(0.05)\n    pathlib.Path(__file__).with_suffix('.ran').touch()"
+        cases = "@pytest.mark.parametrize('number', range(400))"
+        (tmp_path / f"test_{name}.py").write_text(f"import pathlib, time, pytest\n{cases}\n{slow}\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-p", "no:cacheprovider"]
+    with subprocess.Popen([*command, "--rootdir", tmp_path, "--workers", "2", tmp_path], stdout=subprocess.PIPE) as run:
+        while not all((tmp_path / f"test_{name}.ran").exists() for name in ("first", "second")):
+            time.sleep(0.02)
+        run.kill()
+        run.communicate(timeout=10)  # the workers write to the same pipe, so it ends when the last of them has ended
 
 
 def test_the_first_failure_may_end_the_run(folder):

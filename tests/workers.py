@@ -10,7 +10,6 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import chain, groupby, pairwise
 from multiprocessing.connection import Connection, Pipe, wait
 
@@ -40,7 +39,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         Session.Failed: as many tests failed as `--maxfail` names, or `-x` was given and one failed.
     """
     option = session.config.option
-    if not option.workers or option.collectonly or session.testsfailed:
+    if option.workers < 1 or option.collectonly or session.testsfailed:
         return None
     files = [list(items) for _, items in groupby(session.items, key=lambda item: item.path)]
     places, end = os.pipe()
@@ -52,6 +51,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         source, reports = Pipe(duplex=False)
         process = os.fork()
         if process == 0:
+            for each in (*workers, source):
+                each.close()  # so that writing fails when the process that reads has ended
             _work(session, _taken(files, places), reports)
             return True
         reports.close()
@@ -70,20 +71,23 @@ def _taken(files: list[list[pytest.Item]], places: int) -> Iterator[pytest.Item]
 class _Sender:
     """Stands in for the reporter on the terminal."""
 
-    def __init__(self, config: pytest.Config, reports: Connection) -> None:
-        self._tw = config.get_terminal_writer()  # what other plugins write to
-        self._config, self._reports = config, reports
+    def __init__(self, session: pytest.Session, reports: Connection) -> None:
+        self._tw = session.config.get_terminal_writer()  # what other plugins write to
+        self._session, self._reports = session, reports
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        with suppress(BrokenPipeError):  # nobody listens any more, and this process is to end
-            self._reports.send(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+        config = self._session.config
+        try:
+            self._reports.send(config.hook.pytest_report_to_serializable(config=config, report=report))
+        except BrokenPipeError:  # the process that reads the reports was interrupted or killed
+            self._session.shouldstop = "no process reads the reports"
 
 
 def _work(session: pytest.Session, items: Iterator[pytest.Item], reports: Connection) -> None:
     """Run tests, and send their reports."""
     forget_this_machine()
     config, plugins = session.config, session.config.pluginmanager
-    sender = _Sender(config, reports)
+    sender = _Sender(session, reports)
     for name in filter(plugins.has_plugin, ON_THE_TERMINAL):
         plugins.unregister(name=name)
     plugins.register(sender, "terminalreporter")
