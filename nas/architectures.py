@@ -49,7 +49,11 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
     name, colon, size = reference.partition(":")
     if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else `name` is a study
         return zoo.load(name, size or zoo.BASE)
-    from nas.location import HASH_DIGITS, trial_reference  # a file or a name of the zoo needs no database
+    from nas.location import (
+        HASH_DIGITS,
+        known_studies,
+        trial_reference,
+    )  # a file or a name of the zoo needs no database
 
     trial = trial_reference(reference)
     if trial:
@@ -61,6 +65,9 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
         raise UsageError(f"{reference!r} is a folder: name a file in it.")
     if Path(reference).suffix in FILE_ENDINGS:
         raise UsageError(f"There is no file {reference!r}.{_near_file(Path(reference))}")
+    name = study or reference
+    if name in known_studies():
+        raise UsageError(f"{name!r} is a study. An architecture of it is written {name}:NUMBER, as in {name}:0.")
     raise UsageError(
         f"There is no file {reference!r}, and no such name in the zoo.{nearest(reference, zoo.names())} "
         f"The zoo: {', '.join(zoo.names())}. A trial is written STUDY:NUMBER, as in quickstart:17."

@@ -83,6 +83,8 @@ def known_studies() -> list[str]:
 
 
 def _missing(study: str, file: Path, *, default: bool) -> str:
+    if Path(study).is_file():
+        return f"{study} is a file. Give the name of the study, which is the value of `study` in its search file."
     known = known_studies() if default else []
     here = f" {FOLDER}/ holds: {', '.join(known)}.{nearest(study, known)}" if known else ""
     return (

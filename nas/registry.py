@@ -197,6 +197,7 @@ def plain_message(message: str) -> str:
     """A message of pydantic in plain English: 'Input should be greater than 1' -> 'must be greater than 1'."""
     if message == TOO_LARGE:
         return "must be a smaller whole number"
+    message = re.sub(r" after validation, not \d+$", "", message)
     message = re.sub(r"a valid (dictionary|tuple|list)( or instance of \w+)?", lambda found: FORMS[found[1]], message)
     return re.sub(
         r"^(Value error, |(Input|String|List|Tuple|Dictionary|Set) should (?=be|have|match))",

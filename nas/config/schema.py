@@ -6,9 +6,11 @@ A search file says what to search (`space`), on which data (`task`), for what (`
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -208,17 +210,26 @@ class Built:
 STUDY_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
+def _name(value: str) -> str:
+    if not re.fullmatch(STUDY_NAME, value):
+        raise ValueError("must begin with a letter from a to z or a digit, and consist of these, `.`, `_` and `-`")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]  # of a study or an arm
+
+
 class SearchConfig(_Section):
     """A valid search file. `space` is the text of the space, also if the file names another file."""
 
-    study: Annotated[str, Field(pattern=STUDY_NAME)]
+    study: Name
     space: str
     blocks: Annotated[dict[str, str], BeforeValidator(_files), Few] = {}
     task: AName
     objectives: Annotated[tuple[AnObjective, ...], Field(min_length=1, max_length=MOST_PARTS)]
     strategy: AName = Named(name="auto")
     scheduler: AName
-    arms: Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], Arm], Few] = {}
+    arms: Annotated[dict[Name, Arm], Few] = {}
     runner: AName = Named(name="inline")
     recipe: dict[str, Any] = {}
     budget: Budget

@@ -198,7 +198,9 @@ def plan(config: SearchConfig) -> Plan:
         space=str(points),
         points=points.points,
         infeasible=refused,
-        task=yaml.safe_dump(config.task.written(), default_flow_style=True, width=1000).removesuffix("...\n").strip(),
+        task=yaml.safe_dump(config.task.written(), default_flow_style=True, width=1000, allow_unicode=True)
+        .removesuffix("...\n")
+        .strip(),
         data=factory.prepared_task(settled).data_facts(),
         objectives=tuple(f"{each.name} ({each.direction})" for each in objectives),
         strategy=config.strategy.name,

@@ -76,11 +76,17 @@ def ship(spec: Spec, folder: Path) -> tuple[dict[str, dict[str, Any]], str | Non
     """`spec` as another process or machine can use it: {name: options} with absolute paths, and the text of the user's
     file. Relative paths are relative to `folder`, the folder of the search file.
 
-    Raises TaskProblem for an unknown name or a file that cannot be read.
+    Raises TaskProblem for an unknown name, an invalid option of a task that comes with the product, or a file that
+    cannot be read.
     """
     name, options = _parse(spec)
     if not name.endswith(OWN):
-        return {name: _find(name, None).resolve(options, folder)}, None
+        shipped = _find(name, None)
+        try:
+            registry.check(name, options)
+        except UsageError as error:
+            raise TaskProblem(str(error)) from error
+        return {name: shipped.resolve(options, folder)}, None
     path = (folder / name).absolute()
     source = read(path)
     return {str(path): _find(str(path), source).resolve(options, folder)}, source

@@ -84,8 +84,8 @@ class _Comparison:
             return known is not None and len(known) == 1 and all(self.covers(way, new) for way in _ways(old))
         if type(old) is type(new) and old == new:
             return True
-        self.removed.append(f"{place.old}: {_shown(old)}")
-        self.added.append(f"{place.new}: {_shown(new)}")
+        self.removed.append(f"{place.old or 'kind'}: {_shown(old)}")
+        self.added.append(f"{place.new or 'kind'}: {_shown(new)}")
         return False
 
     def _fields(self, old: Block, new: Block, place: _Place) -> bool:

@@ -26,6 +26,7 @@ from nas.tasks.text.parts import Rules
 from nas.tasks.vocabulary import Vocabulary
 from searchspace.contract import Context
 from searchspace.tree import Scalar
+from searchspace.wording import plural
 
 # inputs [B, T], targets [B, T], the UTF-8 bytes of each target [B, T]; of held-out data also the number of the document
 # of each target [B, T]. A target of 0 bytes is not scored.
@@ -94,7 +95,8 @@ class LanguageModel(Task):
         count = len(self.text.names)
         if self.split_by != "documents" or count >= parts.FEW:
             return ""
-        return f" The text has {count} documents; {self.text.facts['document']} is one. `documents` may cut it finer."
+        document = self.text.facts["document"]
+        return f" The text has {plural(count, 'document')}; a document is {document}. `documents` may cut it finer."
 
     @property
     def vocabulary(self) -> Vocabulary:  # type: ignore[override]

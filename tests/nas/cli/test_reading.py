@@ -28,6 +28,21 @@ def test_the_status_from_another_folder(finished, nas, tmp_path, monkeypatch):
     assert by_option["phase"] == "ended"
 
 
+@pytest.mark.parametrize("reference", ["tiny", "tiny:x"])
+def test_a_study_in_place_of_an_architecture(study, nas, reference):
+    ended = nas("show", reference)
+
+    assert ended.code == 2
+    assert "'tiny' is a study. An architecture of it is written tiny:NUMBER" in ended.err
+
+
+def test_a_search_file_in_place_of_a_study(tmp_path, monkeypatch, nas):
+    (tmp_path / "search.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+
+    assert "search.yaml is a file. Give the name of the study" in nas("best", "search.yaml").err
+
+
 def test_the_status_needs_no_write_to_the_database(finished, nas, tmp_path):
     copy = shutil.copy(finished.storage, tmp_path / "copy.db")
     before = (tmp_path / "copy.db").read_bytes()

@@ -29,7 +29,17 @@ limits: {unit_seconds: 60}
 """
 
 MISTAKES = {  # what is written instead, and what is said of it
-    "study: 'a b'": ("study: mine", "1: study: must match pattern", "'a b'"),
+    "study: 'a b'": ("study: mine", "1: study: must begin with a letter from a to z or a digit", "'a b'"),
+    "objectives: []": (
+        "objectives: [bits_per_byte, flops]",
+        "9: objectives: must have at least 1 item, but found []",
+        "",
+    ),
+    "{language_model: {data: 5}}": (
+        "{language_model: {length: 64}}",
+        "7: task.language_model: task 'language_model', option 'data': must be a path, a pattern such as texts/*.txt",
+        "but got 5",
+    ),
     "width: !choice [32, 6x]": ("width: !choice [32, 64]", "4: space.width", "6x"),
     "residual: !choice [attenton]": ("residual: !choice [attention, feed_forward]", "6: space.body", "'attention'?"),
     "kind: encoder\n  classes: 3": ("kind: decoder", "2: space: The task LanguageModel needs kind: decoder", "encoder"),

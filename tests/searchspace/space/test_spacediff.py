@@ -119,6 +119,11 @@ def test_another_kind_of_block_is_removed_and_added():
     assert not change.larger
 
 
+def test_another_kind_of_model_is_removed_and_added():
+    change = diff(Space.parse(OLD), Space.parse(OLD.replace("kind: decoder", "kind: encoder")))
+    assert (change.removed, change.added) == (("kind: decoder",), ("kind: encoder",))
+
+
 @given(rng=st.randoms(use_true_random=False))
 def test_a_space_called_larger_holds_every_point(random_space, rng):
     old, new = random_space(rng, 60), random_space(rng, 2000)
