@@ -233,8 +233,8 @@ def _number(name: str, value: Any) -> float:
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:
     """The study `name` in the database at `url`. With a search file or a config it is created if it is not there.
 
-    Raises UsageError if there is no such study and no config, or the name is none of a study, StoreError if there is no
-    such database.
+    Raises UsageError if there is no such study and no config, or the name is invalid, StoreError if there is no such
+    database.
     """
     from nas.config import searchfile
     from nas.config.schema import STUDY_NAME

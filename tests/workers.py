@@ -20,7 +20,7 @@ ON_THE_TERMINAL = ("terminalreporter", "terminalprogress-plugin")
 
 
 def forget_this_machine() -> None:
-    """Neither read nor write what somebody, or another process of the tests, measured or tuned on this machine."""
+    """Neither read nor write what another run or process measured or tuned on this machine."""
     folder = tempfile.mkdtemp(prefix="tessera-tests-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["XDG_DATA_HOME"] = folder
@@ -86,7 +86,7 @@ class _Sender:
 def _work(session: pytest.Session, items: Iterator[pytest.Item], reports: Connection) -> None:
     """Run tests, and send their reports."""
     forget_this_machine()
-    config, plugins = session.config, session.config.pluginmanager
+    plugins = session.config.pluginmanager
     sender = _Sender(session, reports)
     for name in filter(plugins.has_plugin, ON_THE_TERMINAL):
         plugins.unregister(name=name)
@@ -118,7 +118,7 @@ def _follow(session: pytest.Session, workers: dict[Connection, int]) -> None:
         raise
     finally:
         for source in workers:
-            source.close()  # a worker that still sends would wait for ever
+            source.close()  # a worker that is still sending would wait forever
         for process in workers.values():
             os.waitpid(process, 0)
     for each in unfinished.values():

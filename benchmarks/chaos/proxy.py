@@ -22,7 +22,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_off(self) -> None:
-        """From now on nothing passes. Nobody is told."""
+        """Drop everything from now on, without an error on either side."""
         self._open.clear()
 
     def connect(self, *, reset: bool) -> None:

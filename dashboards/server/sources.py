@@ -251,7 +251,7 @@ class StudyCache:
         return known or self.reader.next_number(self.study.id) < LARGE
 
     def read_soon(self, then: Callable[[], Any]) -> None:
-        """Begin to read the trials in a thread, unless that was begun; `then` computes what is needed first."""
+        """Read the trials in a thread, unless one reads them already; `then` computes what is needed first."""
         with self._slow_start:
             if self._reading is None:
                 self._reading = threading.Thread(target=self._read, args=(then,), daemon=True)

@@ -171,7 +171,7 @@ def _search(
         report = running.run()
         removed = cleaning.clean(store, store.study(study.name), factory.CACHE)
         if removed:
-            reporter.say(f"Removed what is needed no longer: {cleaning.summary(removed)}")
+            reporter.say(f"Removed files that are no longer needed: {cleaning.summary(removed)}")
     return Result(config, store, store.study(study.name), running.objectives, report)
 
 

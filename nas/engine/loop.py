@@ -46,7 +46,7 @@ RECOVER_SECONDS = 2.0  # between two searches for units that other processes aba
 INTERRUPT_SECONDS = 6.0  # for running units to save themselves
 
 
-FROM_OUTSIDE = 10  # times `limits.attempts`: how often a search may end beside a unit that cannot have ended it
+FROM_OUTSIDE = 10  # times `limits.attempts`: how often a search may end while a unit runs that cannot be the cause
 
 
 class Interrupted(NasError):

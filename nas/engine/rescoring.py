@@ -159,7 +159,7 @@ def _found(store: Store, study: Study, wanted: Wanted, number: int) -> Rescored:
             store.add_no_value(trial.id, wanted.rung, (FailureKind.NO_VALUE.value, str(error)))
         return result(None, str(error))
     if evidence is not None and (first := next(evidence_of(store, study, objective.name), None)) is not None:
-        objective.check_like(first)  # another device may have begun at the same moment
+        objective.check_like(first)  # another device may have started at the same moment
     described = {"name": objective.name, "direction": str(objective.direction)}
     if not store.add_value(trial.id, described, value, evidence, rung=wanted.rung):  # another process was faster
         faster = store.trial(study.id, number).cheap_values.get(objective.name)

@@ -69,7 +69,7 @@ class Crowd:
         while True:
             negated, number = entry = self._waiting[0]
             now = self._negated.get(number)
-            if now is not None and now > negated:  # others have joined beside it since
+            if now is not None and now > negated:  # others have joined it since
                 heapreplace(self._waiting, (now, number))
                 continue
             if now == negated and number not in self._passed:

@@ -1,4 +1,4 @@
-"""PASHA: successive halving that trains longer only while longer training changes who is best.
+"""PASHA: successive halving that trains longer only while longer training changes the ranking.
 
 Bohdal et al. 2023, "PASHA: Efficient HPO and NAS with Progressive Resource Allocation", https://arxiv.org/abs/2207.06940.
 At first trials continue to the second level at most. If the two highest levels that are in use rank their common trials

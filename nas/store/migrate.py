@@ -105,7 +105,7 @@ def upgrade(connection: Connection, found: str | None, place: str) -> None:
 
 
 def refuse_newer(found: str, place: str) -> None:
-    """Raises StoreError if the version `found` of the tables is none of this release or an earlier one."""
+    """Raises StoreError if the version `found` of the tables is unknown to this release."""
     known = {path.name.partition("_")[0] for path in (SCRIPTS / "versions").glob("[0-9]*.py")}
     if found not in known:
         raise StoreError(

@@ -1,4 +1,4 @@
-"""Removes what a study needs no longer: checkpoints by its policy, unfinished files, stale Ray sessions and logs."""
+"""Removes what a study no longer needs: checkpoints by its policy, unfinished files, stale Ray sessions and logs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Leftover:
 
 
 def clean(store: Reader, study: Study, cache: Path, *, dry_run: bool = False) -> list[Leftover]:
-    """Remove what `study` needs no longer -> what was removed. cache: where this node prepares data. dry_run: remove
+    """Remove what `study` no longer needs -> what was removed. cache: where this node prepares data. dry_run: remove
     nothing.
 
     A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out, and so are the files

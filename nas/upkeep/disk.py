@@ -64,7 +64,7 @@ class Disks:
         if not self.short:
             self._say(
                 f"Paused: {size(free)} are free at {place}, and the search needs {size(self._need)}. Free some space, "
-                "and it goes on. `nas clean STUDY` removes what is left over."
+                "and it goes on. `nas clean STUDY` removes files that are no longer needed."
             )
         self.short = True
 

@@ -276,8 +276,8 @@ class Session:
         """Compare again, in more rounds, where another choice may be clearly faster: the largest risk first.
 
         Seven rounds of slow candidates cannot tell two apart if one of them is disturbed, and then the default stays.
-        And what was timed alone may have been disturbed, so that it was not compared. A comparison that would be cut
-        short by the end of the session is not begun, because the one before may have had more rounds.
+        And what was timed alone may have been disturbed, so that it was not compared. A comparison starts
+        only if it can end within the session, because the earlier one may have had more rounds.
         """
         disturbed: set[Problem] = set()
         for more in MORE:

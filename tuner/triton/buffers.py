@@ -68,7 +68,7 @@ class Buffers:
 
 
 def _detached(arguments: Mapping[str, Any], names: Sequence[str]) -> list[Tensor]:
-    """The tensors of these names, also those that autograd lets nobody write."""
+    """The tensors of these names, also those that autograd protects from writes."""
     return [arguments[name].detach() for name in names if isinstance(arguments.get(name), Tensor)]
 
 

@@ -95,9 +95,7 @@ def run(
     ] = None,
     threads: Threads = None,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the inputs and the search.")] = 0,
-    again: Annotated[
-        bool, typer.Option("--again", help="Measure again what is known, also what failed before.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure everything again, also what failed before.")] = False,
     load: Load = None,
     storage: Measurements = None,
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""nas clean: removes what a study needs no longer."""
+"""nas clean: removes what a study no longer needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def clean(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what STUDY needs no longer: checkpoints by its `keep`, unfinished files, stale Ray sessions with logs.
+    """Remove what STUDY no longer needs: checkpoints by its `keep`, unfinished files, stale Ray sessions with logs.
 
     What a search may still need is kept, so it may run meanwhile. Nothing in the database changes.
 

@@ -26,7 +26,7 @@ __all__ = ["AUTO_CLASS", "Native", "native"]
 
 
 def native(winner: Winner, state: Mapping[str, Tensor]) -> Native | None:
-    """`winner` as a model of transformers; None if it is none of those that are known here."""
+    """`winner` as a model of transformers; None if its kind is unknown here."""
     length = dict(winner.origin.get("costs") or {}).get("length") or 0
     for known in KNOWN.get(winner.architecture.root.name, ()):
         if (found := known(winner.architecture, state, int(length))) is not None:

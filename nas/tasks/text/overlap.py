@@ -1,7 +1,7 @@
 """How much of the held-out text also occurs in the training text: its strings of 32 bytes.
 
 A model may have learned such strings by heart, so a score on them says little. Strings are compared by a hash of 64
-bits, of which every bit depends on all bytes; the training text is read in blocks, so memory grows with the held-out
+bits; each bit depends on all bytes; the training text is read in blocks, so memory grows with the held-out
 text alone. Brown et al. 2020, https://arxiv.org/abs/2005.14165, appendix C, measure the overlap of words likewise.
 """
 

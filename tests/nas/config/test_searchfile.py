@@ -73,7 +73,6 @@ MISTAKES = {  # what is written instead, and what is said of it
         "9: objectives[0]",
         "bits_per_byte is better when it is lower",
     ),
-    "objectives: []": ("objectives: [bits_per_byte, flops]", "9: objectives", "at least 1"),
     "{nsga4: {}}": ("{nsga2: {population: 8}}", "10: strategy.nsga4", "Did you mean 'nsga3'?"),
     "{populaton: 8}": ("{population: 8}", "10: strategy.nsga2", "Did you mean 'population'?"),
     "{population: many}": ("{population: 8}", "10: strategy.nsga2", "many"),

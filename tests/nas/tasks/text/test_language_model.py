@@ -258,7 +258,7 @@ def test_says_which_file_is_not_utf_8(prose, tmp_path):
 def test_says_that_two_documents_do_not_make_three_parts(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(name * 1_000)
-    with pytest.raises(UsageError, match=r"The text has 2 documents; a document is a file\. `documents` may cut it finer\."):
+    with pytest.raises(UsageError, match=r"The text has 2 documents; a document is a file\. `documents` may"):
         prepared(tmp_path / "*.txt", documents="files", split_by="documents")
 
 
