@@ -25,7 +25,9 @@ def report(
     study: StudyName,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The file to write. Default: STUDY.html or STUDY.md."),
+        typer.Option(
+            "--output", "--out", "-o", metavar="FILE", help="The file to write. Default: STUDY.html or STUDY.md."
+        ),
     ] = None,
     form: Annotated[
         Format, typer.Option("--format", help="html: one file. markdown: a file with a folder of SVG pictures.")

@@ -179,3 +179,12 @@ def default_of(value, required=False):
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{list(value) if isinstance(value, tuple) else value}`"
+
+
+def test_every_command_that_writes_a_file_accepts_out():
+    app.discover()
+    options = {
+        name: {word for each in found.params for word in each.opts} for name, found in app.command().commands.items()
+    }
+
+    assert not [name for name, words in options.items() if "--output" in words and "--out" not in words]
