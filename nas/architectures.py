@@ -49,11 +49,8 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
     name, colon, size = reference.partition(":")
     if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else `name` is a study
         return zoo.load(name, size or zoo.BASE)
-    from nas.location import (
-        HASH_DIGITS,
-        known_studies,
-        trial_reference,
-    )  # a file or a name of the zoo needs no database
+    # Not at the top: a file or a name of the zoo needs no database.
+    from nas.location import HASH_DIGITS, known_studies, trial_reference
 
     trial = trial_reference(reference)
     if trial:
