@@ -436,12 +436,23 @@ def test_a_miss_says_why(tmp_path):
         ({"budget": "10s"}, "budget must be a number of seconds, but got '10s'"),
         ({"key": "size"}, r"key must be a list of names, but got 'size': write \['size'\]"),
         ({"effort": "huge"}, "effort must be one of none, quick, full, but got 'huge'"),
+        ({"space": {"BLOCK": 64}}, r"space must give a list of values for BLOCK, but got 64: write \[64\]"),
+        ({"space": {"BLOCK": "64"}}, "space must give a list of values for BLOCK, but got '64'"),
+        ({"space": {}, "constraints": max}, "constraints must be a list of functions, but got max"),
+        ({"seed": -1}, "seed must be a whole number that is not negative, but got -1"),
     ],
     ids=str,
 )
 def test_says_what_is_wrong(options, message):
     with pytest.raises(ValueError, match=message):
         tuner.tune(**options)(scale)
+
+
+def test_what_is_no_kernel_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"got grid: put @triton\.jit below @tuner\.tune"):
+        tuner.tune()(grid)
+    with pytest.raises(ValueError, match=r"decorated with tuner\.tune twice"):
+        tuner.tune()(tuned(tmp_path))
 
 
 def test_the_package_names_what_it_lacks():
