@@ -4,8 +4,8 @@ The logarithm of a time is modelled as a weighted sum of the logarithms on the o
 weights have a normal prior around the likeness of the devices, the residual is a Gaussian process over the
 configurations, and both are learned together, as in Rasmussen & Williams 2006, section 2.7. So misleading hints lose
 their weight, and the residual is still explored. From some point on every other proposal is made without hints, because
-they could hide a configuration that is best only here. Half of the logarithm is replaced by ranks, as in
-`tuner.strategies.surrogate`. D devices, n measurements, N candidates.
+they could hide a configuration that is best only here; earlier if the measurements do not rank as the hints say. Half
+of the logarithm is replaced by ranks, as in `tuner.strategies.surrogate`. D devices, n measurements, N candidates.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ RESIDUAL = 0.5  # standard deviation of the residual before any measurement, rel
 RESIDUAL_WEIGHT = 4.0  # ... and how many measurements that prior is worth
 LENGTH = 1.35  # of a feature in the residual
 FIT_FROM = 8  # measurements before lengths are fitted
-ALONE = 24  # measurements from which on every other proposal ignores the hints
+ALONE = 24  # measurements from which on every other proposal ignores the hints, ...
+MISLED = 8  # ... or this many, if they do not rank as on the other devices
 ROUNDS = 4  # of finding the weights and the variance in alternation
 
 
@@ -43,7 +44,7 @@ class Warm(Surrogate):
     def propose(self) -> int:
         if not self._valid():
             return self._expected()
-        if len(self.results) >= ALONE and len(self.results) % 2:
+        if len(self.results) % 2 and (len(self.results) >= ALONE or self._is_misled()):
             return self.alone.propose()
         values = self._values()
         if self.process is None or not self._covered():
@@ -51,6 +52,15 @@ class Warm(Surrogate):
         elif len(self.results) >= max(self.refit_at, FIT_FROM):
             self._fit(values)
         return self._promising(expected_improvement(*self._predict(values), float(values.min())))
+
+    def _is_misled(self) -> bool:
+        """Whether the measured configurations do not rank as on the other devices."""
+        valid = self._valid()
+        if len(valid) < MISLED:
+            return False
+        hinted = ranked((self.expected @ self.basis)[list(valid)])
+        measured = ranked(np.array(list(valid.values())))
+        return bool((standard(hinted) @ standard(measured)) <= 0)
 
     def upcoming(self, asked: int) -> list[int]:
         return list(self.first)

@@ -78,14 +78,21 @@ def test_the_device_that_turns_out_to_be_like_this_one_gets_the_weight():
     assert right > wrong + 0.2
 
 
-def test_later_every_other_proposal_is_that_of_a_search_without_hints():
-    found = hints(SPACE, [OtherDevice(SPACE, 1 / TIMES, ALL)])
-    warmed, cold = strategies.make("surrogate", SPACE, hints=found), strategies.make("surrogate", SPACE)
-    for number in range(0, 50 * (warm.ALONE + 1), 50):
-        for strategy in (warmed, cold):
-            strategy.tell(number, None if np.isnan(TIMES[number]) else float(TIMES[number]))
+@pytest.mark.parametrize(
+    ("times", "known", "is_alone"),
+    [(TIMES, warm.ALONE, True), (TIMES, warm.MISLED, False), (1 / TIMES, warm.MISLED, True), (1 / TIMES, 5, False)],
+    ids=["true-late", "true-early", "false-early", "false-at-once"],
+)
+def test_every_other_proposal_is_that_of_a_search_without_hints_later_or_if_they_mislead(times, known, is_alone):
+    found = hints(SPACE, [OtherDevice(SPACE, times, ALL)])
+    warmed = strategies.make("surrogate", SPACE, hints=found)
+    numbers = [number for number in range(0, len(SPACE), 50) if not np.isnan(TIMES[number])]
+    for number in numbers[: known + 1 - known % 2]:
+        warmed.tell(number, float(TIMES[number]))
     assert len(warmed.results) % 2
-    assert warmed.ask() == cold.ask()
+    cold = strategies.make("surrogate", SPACE)
+    cold.results = dict(warmed.results)
+    assert (warmed.ask() == cold.ask()) == is_alone
 
 
 def test_with_hints_too_every_configuration_is_proposed_once_whatever_others_tell(monkeypatch):
