@@ -89,9 +89,9 @@ def scaled(values: Sequence[Sequence[float] | None]) -> np.ndarray:
 def volumes(rows: np.ndarray, masks: np.ndarray) -> np.ndarray:
     """The hypervolume of the rows [N, M] that each of `masks` [P, N] chooses; the reference is 1 everywhere. [P].
 
-    With three objectives or more, points are drawn from the boxes that the rows dominate, not from the whole space, of
-    which a front of many objectives is a tiny part (Karp & Luby 1983, "Monte-Carlo algorithms for enumeration and
-    reliability problems"). Not all rows may be without values.
+    With three objectives or more, points are drawn from the boxes that the rows dominate (Karp & Luby 1983,
+    "Monte-Carlo algorithms for enumeration and reliability problems"). In the whole space few points would be in them,
+    because a front of many objectives dominates a tiny part. At least one row must have values.
     """
     if rows.shape[1] == 1:
         return 1 - np.where(masks, rows[:, 0], 1.0).min(axis=1)

@@ -181,8 +181,8 @@ class Search:
 
     @property
     def rivals(self) -> list[Choice]:
-        """A few choices that were timed alone only, in few samples, one of which is clearly faster than the best of
-        those that were compared in turns."""
+        """A few choices that were timed alone only, in few samples. Their fastest sample is clearly faster than the
+        best of those that were compared in turns."""
         lowest = {
             choice: min(each.outcome.samples)
             for choice, each in self.known.items()
