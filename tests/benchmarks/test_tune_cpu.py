@@ -85,13 +85,13 @@ def test_what_looks_slower_is_compared_again_elsewhere_and_only_that_counts(monk
     assert asked == [(6.0, 93)]
 
 
-def test_a_new_process_times_the_same_calls(monkeypatch):
+def test_a_new_process_times_the_same_calls():
     operation = registry.operation("softmax")
     problem = operation.problem("cpu", "float32", (4, 8), (False,))
-    found, lacks = tune_cpu.timed_elsewhere(operation, problem, 0.001, 0.01, 2)
+    found, _ = tune_cpu.timed_elsewhere(operation, problem, 0.001, 0.01, 2)
 
-    assert list(found) == ["tuned", "eager"] and "not compiled" in lacks
-    assert torch.get_num_threads() > 0
+    assert {"tuned", "eager"} <= found.keys()
+    assert all(each.median > 0 for each in found.values())
 
 
 def test_notes_say_why_the_tuner_chose_what_is_slower():
