@@ -1,21 +1,24 @@
 """Real searches of the quickstart's space: what the recorded tables promise, with every architecture really trained.
 
     OMP_NUM_THREADS=1 python -m benchmarks.quality.real [--arms model,nsga2,random] [--seeds 3] [--trials 27,81]
-        [--folder build/real] [--report] [--json]
+        [--device cpu] [--processes 1] [--folder build/real] [--report] [--json]
 
 Each search is that of `examples/quickstart.yaml` with another strategy and seed, without baselines, control arm and
 finals, on one worker. It runs for the first number of trials and then goes on to the next, as a larger budget does. The
 score of a search is the hypervolume of its trials that were trained to the last rung (bits per byte, FLOPs), each
 objective scaled to its range over all searches, relative to the hypervolume of all searches together. The studies stay
-in `--folder`, so the same command continues an interrupted run, and two processes with different `--arms` share the
-work. `--report` trains nothing.
+in `--folder`, so the same command continues an interrupted run. `--processes` searches run at once. `--report` trains
+nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,7 @@ BEYOND = 1.1  # the reference point, in ranges of all values
 Front = list[list[float]]
 
 
-def search(arm: str, seed: int, trials: int, folder: Path) -> None:
+def search(arm: str, seed: int, trials: int, folder: Path, device: str) -> None:
     """Run one search to its budget, or on to a larger one, and write the values of its trials next to its database."""
     kept = folder / f"{arm}-{seed}-{trials}.json"
     if kept.exists():
@@ -45,6 +48,7 @@ def search(arm: str, seed: int, trials: int, folder: Path) -> None:
         "seed": seed,
         "storage": str(folder / f"{arm}-{seed}.db"),
         "runner": "inline",
+        "device": device,
         "baselines": [],
         "control": {},
         "finals": {},
@@ -58,11 +62,28 @@ def search(arm: str, seed: int, trials: int, folder: Path) -> None:
     kept.write_text(json.dumps({"values": values, "steps": sum(trial.steps or 0 for trial in finished)}))
 
 
+def _all(options: argparse.Namespace) -> None:
+    """All searches to all budgets, the first seeds first."""
+    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+        asked = [
+            pool.submit(_grown, arm, seed, options.trials, options.folder, options.device)
+            for seed, arm in product(range(options.seeds), options.arms)
+        ]
+        for each in asked:
+            each.result()
+
+
+def _grown(arm: str, seed: int, budgets: Sequence[int], folder: Path, device: str) -> None:
+    for trials in budgets:
+        search(arm, seed, trials, folder, device)
+
+
 def table(folder: Path, arms: Sequence[str], budgets: Sequence[int]) -> list[dict[str, Any]]:
     """One row for each strategy and budget, over the seeds that have ended."""
     found = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     every = np.array([values for kept in found.values() for values in kept["values"]])
     low, span = every.min(axis=0), np.ptp(every, axis=0)
+    span[span == 0] = 1.0  # as of a single trial
     corner = [BEYOND] * len(OBJECTIVES)
 
     def volume(front: Any) -> float:
@@ -96,16 +117,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arms", type=lambda text: text.split(","), default=["model", "nsga2", "random"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=lambda text: sorted(map(int, text.split(","))), default=[27, 81])
+    parser.add_argument("--device", default="cpu", help="that trains, such as cuda")
+    parser.add_argument("--processes", type=int, default=1, help="searches that run at once")
     parser.add_argument("--folder", type=Path, default=Path("build/real"))
     parser.add_argument("--report", action="store_true", help="print what is there and train nothing")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     if not options.report:
-        for trials in options.trials:
-            for seed in range(options.seeds):
-                for arm in options.arms:
-                    search(arm, seed, trials, options.folder)
+        _all(options)
     rows = table(options.folder, options.arms, options.trials)
     report(f"real searches, {SEARCH.name}, mean and 95 % interval over the seeds", rows, as_json=options.json)
     return 0
