@@ -165,7 +165,8 @@ def tuned_all(device: str, options: argparse.Namespace) -> Iterator[tuple[str, d
             {"bar": f"<= {limit:g} s", "value": report.seconds, "reached": report.seconds <= limit},
         ),
     )
-    checked = tables.verify(device, [each for each in tuned.table(device).entries.values() if each.problem in named], 1)
+    entries = [each for each in tuned.table(device).entries.values() if each.problem in named]
+    checked = list(tables.verify(device, entries, 1))
     worse = [str(each.problem) for each in checked if not each.sound]
     yield (
         "tune verify",

@@ -5,7 +5,8 @@ as reading the cache once. B batch, H query heads, G key and value heads (H a mu
 cache, L newest keys in a separate tensor, S splits, D width of one head.
 
 Implementations: `matmul`, two products with the heads of a group next to each other; `sdpa`, PyTorch's attention;
-`split`, which divides the keys among the threads; `triton`, the same on a GPU. The default is `matmul`.
+`split`, which divides the keys among the threads; `triton`, the same on a GPU. The default is `matmul`. On a GPU it is
+`sdpa` for 16-bit types without a mask: 1.2 to 1.3 times as fast on an H100, and its scores are not rounded.
 """
 
 from __future__ import annotations
@@ -153,7 +154,8 @@ def _sdpa(
     scale: float,
     newest: Pair | None = None,
 ) -> Tensor:
-    k, v = _joined(k, v, newest)
+    if newest is not None:  # PyTorch's attention needs one tensor, and that copy takes longer than two products
+        return _matmul(q, k, v, keys=keys, lengths=lengths, bias=bias, scale=scale, newest=newest)
     real = _real(k, keys, lengths)
     return masked(q, k, v, None if real is None else real[:, None, None], bias, scale=scale)
 
@@ -329,6 +331,11 @@ def _needs_tiles(problem: Problem) -> str | None:
     return "it computes in float32" if problem.dtype == "float64" else rows.needs_gpu(problem)
 
 
+def _default(problem: Problem) -> str:
+    measured = problem.device == "cuda" and problem.dtype in HALF and not any(problem[name] for name in FLAGS)
+    return "sdpa" if measured else "matmul"
+
+
 def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     B, H, G, length, D = (problem[name] for name in SIZES)
     learns = problem["gradients"]
@@ -385,7 +392,7 @@ OPERATION = register(
         },
         inputs=_inputs,
         problems=_problems,
-        default=lambda problem: "matmul",
+        default=_default,
         sizes=SIZES,
         flags=FLAGS,
     )

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 
 from kernels.dispatch import limits
 from nas.files import writing
+from nas.registry import nearest
 from tuner.search.backends import Backend
 from tuner.search.folder import DIGITS
 from tuner.search.row import Row, schema_of, settings, written
@@ -25,9 +26,13 @@ _TEXTS = {"device": limits.text, "configuration": limits.text}
 def export(store: Backend, path: Path, operation: str | None = None) -> int:
     """Write the measurements of one operation to a file, or those of all operations. Returns how many there are.
 
-    Raises what `nas.files.writing` raises.
+    Raises ValueError if the store has none of this operation, and what `nas.files.writing` raises.
     """
     rows = store.every_row() if operation is None else store.rows(operation)
+    if operation is not None and not rows:
+        known = sorted({row.operation for row in store.every_row()})
+        some = f" Known: {', '.join(known)}." if known else ""
+        raise ValueError(f"There are no measurements of {operation!r}.{nearest(operation, known)}{some}")
     used = {row.device for row in rows}
     devices = store.devices()
     with writing(path) as file, _packed(path, file) as packed:

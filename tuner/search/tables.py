@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -174,10 +174,16 @@ class Verified:
         """Whether it is correct, and not slower than the default by more than the noise."""
         return bool(self.outcome.samples) and (self.ratio is None or self.ratio.low <= 1)
 
+    def __str__(self) -> str:
+        if not self.outcome.samples:
+            return f"{self.outcome.kind.value}: {self.outcome.message}"
+        return "correct" if self.ratio is None else f"correct, {self.ratio.median:.2f} times the default's time"
 
-def verify(device: str, some: Iterable[Entry], threads: int, load: Sequence[str] = (), seed: int = 1) -> list[Verified]:
-    """Check every entry on new inputs, and time it in turns with the default."""
-    found = []
+
+def verify(
+    device: str, some: Iterable[Entry], threads: int, load: Sequence[str] = (), seed: int = 1
+) -> Iterator[Verified]:
+    """Check every entry on new inputs, and time it in turns with the default. An entry is done when it is asked for."""
     with Children(Settings(device, threads, tuple(load))) as children:
         for entry in some:
             default = registry.operation(entry.problem.operation).default_choice(entry.problem)
@@ -185,8 +191,7 @@ def verify(device: str, some: Iterable[Entry], threads: int, load: Sequence[str]
             outcomes = children.run(Job(entry.problem, choices, seed, ROUNDS, SECONDS, least=LEAST_ROUNDS))
             timed = len(outcomes) == 2 and all(each.samples for each in outcomes)
             ratio = compare(*(timing(each.samples) for each in outcomes)) if timed else None
-            found.append(Verified(entry, outcomes[0], ratio))
-    return found
+            yield Verified(entry, outcomes[0], ratio)
 
 
 def adopt(device: str, found: Sequence[Verified], threads: int) -> int:

@@ -64,7 +64,10 @@ def verify(
             wanted = problems_of(operation, device, problems, None, None, 1, 1, None)
             some = [each for each in some if each.problem in wanted.get(each.problem.operation, [])]
         threads = threads or torch.get_num_threads()
-        found = tables.verify(device, some, threads, [str(path) for path in load or ()])
+        found = []
+        for each in tables.verify(device, some, threads, [str(path) for path in load or ()]):
+            found.append(each)
+            note(f"{len(found)}/{len(some)}: {each.problem}: {each.choice}: {each}")
         adopted = tables.adopt(device, found, threads)
         with opened(storage) as store:
             rejected = tables.reject(device, found, threads, store)
@@ -126,7 +129,7 @@ def export_(
     """
     from tuner.search import exchange
 
-    with opened(storage) as store:
+    with opened(storage) as store, ValueErrors():
         count = exchange.export(store, file, None if operation == "all" else operation)
     print_json({"file": str(file), "measurements": count}) if as_json else say(f"{file}: {count} measurements")
 

@@ -1,5 +1,7 @@
 """One step of decoding equals the definition of attention, with all implementations and a partly filled cache."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -122,6 +124,9 @@ def test_has_inputs_for_its_problems():
         tiles = {**OPERATION.implementations["triton"].default, **_suited(problem)}
         assert tiles["splits"] in SPLITS
         assert _fits(tiles, problem)
+        assert OPERATION.default_choice(problem).implementation == "sdpa"
+        wide = replace(problem, dtype="float32")
+        assert OPERATION.default_choice(wide).implementation == "matmul"
 
 
 def test_refuses_more_than_one_query_and_a_gpu_where_there_is_none():

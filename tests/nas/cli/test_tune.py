@@ -124,6 +124,7 @@ def test_a_choice_that_is_found_wrong_does_not_serve_again_after_a_later_session
         during.setattr(Children, "run", wrong_now)
         said = nas("tune", "verify", "--load", FAULTY)
     assert said.code == 1 and "1 choice gave wrong results here" in said.err
+    assert "1/1: faulty cpu float32 rows=16 gradients=True: small block=8: wrong: here" in said.err
     assert nas("tune", "show", "--json").json() == []
     (decision,) = tune(nas, "--json").json()["decisions"]
     assert decision["choice"] == "right block=8"
@@ -220,6 +221,9 @@ def test_what_tuning_measures_is_where_kernels_of_the_users_own_keep_theirs(nas,
     monkeypatch.chdir(tuner / "elsewhere")
     assert nas("tune", "export", "all.jsonl", "--json").json()["measurements"] == len(measured) + 1
     assert nas("tune", "export", "own.jsonl", "package.scale", "--json").json()["measurements"] == 1
+    turned = nas("tune", "export", "all", "own.jsonl")
+    assert turned.code == 2 and "There are no measurements of 'own.jsonl'." in turned.err
+    assert not Path("all").exists()
     assert nas("tune", "import", "all.jsonl", "--json").json()["new"] == 0
 
 

@@ -73,6 +73,9 @@ def test_measurements_that_a_folder_has_packed_are_known(tmp_path):
     store.pack("package.scale", row(1).problem, device)
 
     assert exchange.export(store, tmp_path / "one.jsonl", "package.scale") == 2
+    with pytest.raises(ValueError, match=r"no measurements of 'package.scle'\. Did you mean 'package.scale'"):
+        exchange.export(store, tmp_path / "none.jsonl", "package.scle")
+    assert not (tmp_path / "none.jsonl").exists()
     assert exchange.import_(store, path) == 0
     there = Folder(tmp_path / "there")
     assert exchange.import_(there, path) == 2
