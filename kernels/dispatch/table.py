@@ -260,7 +260,7 @@ def read(path: Path, here: Device | None = None, threads: int | None = None, *, 
         _check_hash(data, lock)
         if _listed(data.get("buckets", [])):
             raise ValueError(f"'buckets' must be a list, but is {limits.short(data['buckets'])}")
-        about = {"devices": _devices(data), "here": here.to_dict() if here else {}, "load": data.get("load", [])}
+        about = {"devices": _devices(data), "here": here.to_dict() if here else {}, "load": _texts(data.get("load"))}
         made = Where(_key(data.get("device")), data.get("threads") if type(data.get("threads")) is int else None)
         return Table(
             [_entry(row, made) for row in data["entries"]],
@@ -339,6 +339,10 @@ def former_digest(data: Mapping[str, Any]) -> str:
     """The hash of the choices alone, which former releases wrote."""
     text = json.dumps([data["entries"], data.get("buckets", [])], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _listed(value: Any) -> str | None:

@@ -44,8 +44,7 @@ def entries(decisions: Iterable[Decision]) -> list[Entry]:
     found = []
     for each in decisions:
         if each.choice is not None and each.milliseconds is not None:
-            implementation = registry.operation(each.problem.operation).implementations[each.choice.implementation]
-            found.append(Entry(each.problem, each.choice, each.milliseconds, implementation.source))
+            found.append(Entry(each.problem, each.choice, each.milliseconds, _source(each.problem, each.choice)))
     return found
 
 
@@ -80,7 +79,7 @@ def place(device: str, threads: int) -> Where:
 def change(
     device: str,
     threads: int,
-    new: Sequence[Entry],
+    new: Sequence[Entry] | Callable[[Table], Sequence[Entry]],
     buckets: Sequence[Bucket] = (),
     drops: Callable[[Entry], bool] = lambda entry: False,
     drops_bucket: Callable[[Bucket], bool] = lambda bucket: False,
@@ -88,7 +87,8 @@ def change(
 ) -> tuple[Path, int]:
     """Add entries and buckets to the device's table, and drop those of this place that they replace.
 
-    Raises NasError if another process holds the table for long.
+    new: the entries, or what makes them from the table as it is now, which another process may have changed. Raises
+    NasError if another process holds the table for long.
     """
     here, path = fingerprint(device), path_of(device)
     there = place(device, threads)
@@ -97,10 +97,11 @@ def change(
         if waited is None:
             raise NasError(f"Another process has been writing {path} for {PATIENCE:.0f} s: the table is unchanged.")
         before = _before(path, here, there)
+        added = new(before) if callable(new) else new
         kept = [each for each in before.all if _current(each) and not (before.is_here(each) and drops(each))]
         others = [each for each in before.buckets if _bucket_current(each)]
         others = [each for each in others if not (before.is_here(each) and drops_bucket(each))]
-        whole = sorted([*kept, *new], key=lambda each: str(each.problem))
+        whole = sorted([*kept, *added], key=lambda each: str(each.problem))
         some = sorted([*others, *buckets], key=lambda each: str((each.problems[0], each.choice)))
         devices = [each for key, each in before.about.get("devices", {}).items() if key != here.key]
         about: dict[str, Any] = {"device": here.to_dict(), "threads": threads}
@@ -155,11 +156,13 @@ def lock(device: str, path: Path, miss: str) -> int:
 
 @dataclass(frozen=True)
 class Verified:
-    """ratio: the choice's time relative to the default's; None if it was not timed."""
+    """ratio: the choice's time relative to the default's; None if it was not timed. default: how that of the default
+    ended, None if the choice is the default."""
 
     entry: Entry
     outcome: Outcome
     ratio: Interval | None
+    default: Outcome | None = None
 
     @property
     def problem(self) -> Problem:
@@ -174,6 +177,11 @@ class Verified:
         """Whether it is correct, and not slower than the default by more than the noise."""
         return bool(self.outcome.samples) and (self.ratio is None or self.ratio.low <= 1)
 
+    @property
+    def rejected(self) -> bool:
+        """Whether it must not serve: its result is wrong, it crashes, or its compiler rejects it."""
+        return self.outcome.kind in (Kind.WRONG, Kind.CRASHED, Kind.BUILD_ERROR)
+
     def __str__(self) -> str:
         if not self.outcome.samples:
             return f"{self.outcome.kind.value}: {self.outcome.message}"
@@ -186,22 +194,34 @@ def verify(
     """Check every entry on new inputs, and time it in turns with the default. An entry is done when it is asked for."""
     with Children(Settings(device, threads, tuple(load))) as children:
         for entry in some:
-            default = registry.operation(entry.problem.operation).default_choice(entry.problem)
+            try:
+                default = registry.operation(entry.problem.operation).default_choice(entry.problem)
+            except (ValueError, KeyError) as error:  # it is not registered any more, or has other sizes and flags
+                yield Verified(entry, Outcome(Kind.REFUSED, message=str(error.args[0])), None)
+                continue
             choices = (entry.choice,) if entry.choice == default else (entry.choice, default)
             outcomes = children.run(Job(entry.problem, choices, seed, ROUNDS, SECONDS, least=LEAST_ROUNDS))
             timed = len(outcomes) == 2 and all(each.samples for each in outcomes)
             ratio = compare(*(timing(each.samples) for each in outcomes)) if timed else None
-            yield Verified(entry, outcomes[0], ratio)
+            yield Verified(entry, outcomes[0], ratio, *outcomes[1:])
 
 
 def adopt(device: str, found: Sequence[Verified], threads: int) -> int:
-    """Let the sound choices that were measured elsewhere serve here -> their number."""
+    """Let the sound choices serve here that were measured elsewhere, or before their code changed -> their number."""
     here = place(device, threads)
     sound = [
-        each for each in found if each.sound and each.entry.where is not None and not each.entry.where.is_same(here)
+        each
+        for each in found
+        if each.sound and each.entry.where is not None and not (each.entry.where.is_same(here) and _current(each.entry))
     ]
     new = [
-        replace(each.entry, milliseconds=timing(each.outcome.samples).median, where=here, checked=True)
+        replace(
+            each.entry,
+            milliseconds=timing(each.outcome.samples).median,
+            source=_source(each.problem, each.choice),
+            where=here,
+            checked=True,
+        )
         for each in sound
     ]
     if new:
@@ -211,22 +231,41 @@ def adopt(device: str, found: Sequence[Verified], threads: int) -> int:
 
 
 def reject(device: str, found: Sequence[Verified], threads: int, store: Backend) -> int:
-    """Let no choice serve that gave a wrong result, and keep that in the store, so that no later session decides for it
-    -> the number of these choices."""
-    wrong = [each for each in found if each.outcome.kind is Kind.WRONG]
-    for each in wrong:
-        cache = cache_of(store, registry.operation(each.problem.operation), fingerprint(device), threads)
-        cache.write(each.problem, {each.choice: each.outcome})
+    """Let no choice serve that must not, and keep that in the store, so that no later session decides for it -> the
+    number of these choices. The default becomes the choice of its problem; else that of a near problem would serve,
+    which may be the same one."""
+    wrong = [each for each in found if each.rejected]
     some = {(each.problem, each.choice) for each in wrong}
     if some:
         change(
             device,
             threads,
-            (),
+            lambda before: _defaults(wrong, before, place(device, threads)),
             drops=lambda entry: (entry.problem, entry.choice) in some,
             drops_bucket=lambda bucket: any((each, bucket.choice) in some for each in bucket.problems),
         )
+    for each in wrong:
+        cache = cache_of(store, registry.operation(each.problem.operation), fingerprint(device), threads)
+        cache.write(each.problem, {each.choice: each.outcome})
     return len(wrong)
+
+
+def _defaults(wrong: Sequence[Verified], before: Table, here: Where) -> list[Entry]:
+    """An entry with the default for each of the problems, unless another process has decided for another choice."""
+    new = []
+    for each in wrong:
+        now = before.entries.get(each.problem)
+        decided = now is not None and before.is_here(now) and now.choice != each.choice
+        if not decided and each.default is not None and each.default.samples:
+            choice = registry.operation(each.problem.operation).default_choice(each.problem)
+            milliseconds = timing(each.default.samples).median
+            new.append(Entry(each.problem, choice, milliseconds, _source(each.problem, choice), here))
+    return new
+
+
+def _source(problem: Problem, choice: Choice) -> str:
+    """The hash of the implementation's code as it is now."""
+    return registry.operation(problem.operation).implementations[choice.implementation].source
 
 
 def _current(entry: Entry) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,10 @@ from nas.cli.options import AsJson, Device
 from nas.cli.output import note, print_json, print_rows, say
 from searchspace.wording import plural
 
+if TYPE_CHECKING:
+    from kernels.dispatch.table import Table
+    from tuner.search.tables import Verified
+
 
 def _file(help_: str) -> typer.models.ArgumentInfo:
     return typer.Argument(metavar="FILE", help=help_, show_default=False)
@@ -45,7 +49,8 @@ def verify(
     """Check the choices in the table on new inputs, and time them against the defaults.
 
     Choices that were measured elsewhere, such as with another driver, serve from then on if they are sound. Choices
-    with a wrong result do not serve any more. The exit code is 1 if a choice is wrong, or slower than its default.
+    that are wrong or crash do not serve any more: the default does. This holds for those that were checked before an
+    interrupt, too. The exit code is 1 if a choice is wrong, or slower than its default.
 
     Example: nas tune verify all
     """
@@ -57,20 +62,34 @@ def verify(
     registered(load)
     with ValueErrors():
         table = tuned.table(kind_of(device))
-        load = load or [Path(file) for file in table.about.get("load", []) if Path(file).is_file()]
-        registered(load)  # the files that the table was made with
+        remembered = [Path(file) for file in table.about["load"]] if table.about and not load else []
+        for file in remembered:
+            if not file.is_file():
+                note(f"{file}, which the table was made with, is not there: its operations are unknown.")
+        load = load or [file for file in remembered if file.is_file()]
+        registered(load)
         some = entries_of(table, operation)
         if problems is not None:
             wanted = problems_of(operation, device, problems, None, None, 1, 1, None)
-            some = [each for each in some if each.problem in wanted.get(each.problem.operation, [])]
+            asked = {problem for each in wanted.values() for problem in each}
+            some = [each for each in some if each.problem in asked]
+            if absent := len(asked) - len(some):
+                note(f"{problems}: the table does not hold {plural(absent, 'problem')} of them.")
         threads = threads or torch.get_num_threads()
-        found = []
-        for each in tables.verify(device, some, threads, [str(path) for path in load or ()]):
-            found.append(each)
-            note(f"{len(found)}/{len(some)}: {each.problem}: {each.choice}: {each}")
-        adopted = tables.adopt(device, found, threads)
-        with opened(storage) as store:
-            rejected = tables.reject(device, found, threads, store)
+        found: list[Verified] = []
+        try:
+            for each in tables.verify(device, some, threads, [str(path) for path in load or ()]):
+                found.append(each)
+                note(f"{len(found)}/{len(some)}: {each.problem}: {each.choice}: {each}")
+        finally:  # an interrupt or a killed process loses nothing that was found
+            none = f"The table has {plural(len(table.entries), 'problem')}, but none of these."
+            _print_verified(found, as_json, none if table.entries else f"There is no table for this {kind_of(device)}.")
+            _keep_verified(device, found, threads, storage, table)
+    if not all(each.sound for each in found):
+        raise typer.Exit(1)
+
+
+def _print_verified(found: list[Verified], as_json: bool, empty: str) -> None:
     rows = [
         {
             "problem": str(each.problem),
@@ -84,14 +103,23 @@ def verify(
         }
         for each in found
     ]
-    none = f"The table has {plural(len(table.entries), 'problem')}, but none of these."
-    print_rows(rows, as_json, empty=none if table.entries else f"There is no table for this {kind_of(device)}.")
+    print_rows(rows, as_json, empty=empty)
+
+
+def _keep_verified(device: str, found: list[Verified], threads: int, storage: str | None, table: Table) -> None:
+    """Let sound choices serve and reject the others; table: that they come from."""
+    from tuner.search import tables
+
+    adopted = tables.adopt(device, found, threads)
+    with opened(storage) as store:
+        rejected = tables.reject(device, found, threads, store)
     if adopted:
-        note(f"{adopted} choices that were measured elsewhere are correct here, and serve from now on.")
+        note(f"{plural(adopted, 'choice')} from elsewhere or of earlier code: correct here, and used from now on.")
     if rejected:
-        note(f"{plural(rejected, 'choice')} gave wrong results here: the default serves, and `nas tune` finds others.")
-    if not all(each.sound for each in found):
-        raise typer.Exit(1)
+        note(f"{plural(rejected, 'choice')} gave wrong results here, or crashed; `nas tune` finds others.")
+        note(f"{table.origin} still serves them." if table.locked else "The default serves.")
+    if table.locked and (adopted or rejected):
+        note("A lock file is never changed: unset $NAS_KERNEL_LOCK, and lock again with `nas tune lock`.")
 
 
 @tune_app.command()

@@ -108,26 +108,72 @@ def test_what_serves_is_shown_and_explained_and_frozen(nas, tuner, quick):
     assert nas("tune", "verify", "--load", FAULTY, "--json").json()[0]["times_default"] == 0.5
 
 
-def test_a_choice_that_is_found_wrong_does_not_serve_again_after_a_later_session(nas, tuner, quick, monkeypatch):
+@pytest.fixture
+def now_wrong(quick, monkeypatch):
+    """From now on `small` is wrong; `now_wrong(number)`: and the job of this number is interrupted."""
     from tuner.measure.children import Children
     from tuner.outcome import Kind, Outcome
 
+    run, asked = Children.run, []
+
+    def call(last=None):
+        def wrong(self, job):
+            asked.append(job)
+            if len(asked) == last:
+                raise KeyboardInterrupt
+            outcomes = zip(job.choices, run(self, job), strict=True)
+            failed = Outcome(Kind.WRONG, message="here")
+            return tuple(failed if choice.implementation == "small" else each for choice, each in outcomes)
+
+        monkeypatch.setattr(Children, "run", wrong)
+
+    yield call
+    monkeypatch.setattr(Children, "run", run)
+
+
+VERIFY = ("tune", "verify", "--load", FAULTY, "--threads", "1")
+
+
+def test_a_choice_that_is_found_wrong_does_not_serve_again_after_a_later_session(nas, tuner, quick, now_wrong):
     tune(nas)
-    run = Children.run
-
-    def wrong_now(self, job):
-        outcomes = zip(job.choices, run(self, job), strict=True)
-        wrong = Outcome(Kind.WRONG, message="here")
-        return tuple(wrong if choice.implementation == "small" else each for choice, each in outcomes)
-
-    with monkeypatch.context() as during:
-        during.setattr(Children, "run", wrong_now)
-        said = nas("tune", "verify", "--load", FAULTY)
-    assert said.code == 1 and "1 choice gave wrong results here" in said.err
+    now_wrong()
+    said = nas(*VERIFY)
+    assert said.code == 1 and "1 choice gave wrong results here" in said.err and "The default serves." in said.err
     assert "1/1: faulty cpu float32 rows=16 gradients=True: small block=8: wrong: here" in said.err
-    assert nas("tune", "show", "--json").json() == []
+    assert [row["choice"] for row in nas("tune", "show", "--json").json()] == ["right block=8"]
+    assert nas(*VERIFY).code == 0
     (decision,) = tune(nas, "--json").json()["decisions"]
     assert decision["choice"] == "right block=8"
+
+
+def test_an_interrupted_verification_keeps_what_it_found(nas, tuner, quick, now_wrong):
+    Path("problems.yaml").write_text(PROBLEMS + PROBLEMS.replace("16", "64"))
+    tune(nas)
+    now_wrong(2)
+    said = nas(*VERIFY, "--json")
+    assert (said.code, [row["outcome"] for row in said.json()]) == (130, ["wrong"])
+    assert [row["choice"] for row in nas("tune", "show", "--json").json()] == ["right block=8", "small block=8"]
+
+
+def test_a_verification_says_that_a_lock_file_stays_as_it_is(nas, tuner, quick, now_wrong, monkeypatch):
+    tune(nas)
+    nas("tune", "lock", "lock.json")
+    monkeypatch.setenv(tuned.LOCK, str(tuner / "lock.json"))
+    tuned.use("cpu", None)
+    now_wrong()
+    said = nas(*VERIFY).err
+    assert "lock.json still serves them." in said and "The default serves." not in said
+    assert "unset $NAS_KERNEL_LOCK" in said
+
+
+def test_a_verification_says_which_files_and_problems_are_not_there(nas, tuner, quick):
+    tune(nas)
+    Path("more.yaml").write_text(PROBLEMS + PROBLEMS.replace("16", "99"))
+    assert "more.yaml: the table does not hold 1 problem of them." in nas(*VERIFY, "--problems", "more.yaml").err
+    (table,) = Path("tables").rglob("[!.]*.json")
+    table.write_text(table.read_text().replace(str(Path(FAULTY).resolve()), "/gone.py"))
+    tuned.use("cpu", None)
+    assert "/gone.py, which the table was made with, is not there" in nas("tune", "verify").err
 
 
 @pytest.fixture
