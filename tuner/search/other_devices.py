@@ -49,5 +49,10 @@ def _differ_in_sizes_only(one: Problem, other: Problem) -> bool:
 def _likeness(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """Higher for the same kind of device, the same generation of it, and a similar number of units."""
     same = sum(one.get(name) == other.get(name) for name in ("kind", "name", "capability"))
-    units = abs(math.log(max(one.get("units") or 1, 1) / max(other.get("units") or 1, 1)))
-    return (1 + same) / (1 + units)
+    return (1 + same) / (1 + abs(math.log(_units(one) / _units(other))))
+
+
+def _units(device: Mapping[str, Any]) -> int:
+    """The number of units; 1 if it is unknown, or what an imported file says is no number."""
+    found = device.get("units")
+    return found if type(found) is int and 0 < found < 2**63 else 1

@@ -18,10 +18,13 @@ from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints
 
 
+MOST_DEVICES = 16  # the most similar ones: each takes about 0.05 s for 2,000 configurations
+
+
 @dataclass(frozen=True)
 class OtherDevice:
-    """Measurements of the same kernel on another device. times: [N] of milliseconds, NaN if failed or unknown. known:
-    [N] of bool; a known configuration without a time failed there. likeness: above 0, how similar that device is to the
+    """Measurements of the same kernel on another device. times: [N] of milliseconds, NaN if failed or unknown; one that
+    is not above 0, or infinite, counts as failed, because it may come from a damaged file. known: [N] of bool; a known configuration without a time failed there. likeness: above 0, how similar that device is to the
     one to be tuned."""
 
     space: TuningSpace
@@ -31,19 +34,28 @@ class OtherDevice:
 
 
 def hints(space: TuningSpace, devices: Sequence[OtherDevice]) -> Hints | None:
-    """The hints of all devices that know more than one time; None if there is no such device."""
-    informed = [each for each in devices if np.isfinite(each.times[each.known]).sum() > 1]
+    """The hints of the most similar devices that know more than one time; None if there is no such device. A space with
+    other parameters says nothing."""
+    alike = [each for each in devices if each.space.parameters.keys() == space.parameters.keys()]
+    informed = [each for each in alike if _valid(each.times[each.known]).sum() > 1]
+    if len(informed) > MOST_DEVICES:
+        informed = sorted(informed, key=lambda each: -each.likeness)[:MOST_DEVICES]
     if not informed:
         return None
     likeness = np.array([each.likeness for each in informed])
     return Hints(np.stack([_logarithms(space, each) for each in informed]), likeness / likeness.sum())
 
 
+def _valid(times: np.ndarray) -> np.ndarray:
+    return np.isfinite(times) & (times > 0)
+
+
 def _logarithms(space: TuningSpace, other: OtherDevice) -> np.ndarray:
     """[N] of the logarithms of times relative to the fastest on that device."""
     rows = np.flatnonzero(other.known)
-    times = other.times[rows]
-    logarithms = np.log(np.where(np.isfinite(times), times, np.nanmax(times)) / np.nanmin(times))
+    valid = _valid(other.times[rows])
+    logarithms = np.log(other.times[rows], where=valid, out=np.full(len(rows), -np.inf))
+    logarithms = np.where(valid, logarithms, logarithms.max()) - logarithms[valid].min()
     by_configuration = {_key(other.space, int(row)): value for row, value in zip(rows, logarithms, strict=True)}
     found = np.array([by_configuration.get(_key(space, number), np.nan) for number in range(len(space))])
     missing = np.isnan(found)

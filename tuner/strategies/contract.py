@@ -14,6 +14,9 @@ import numpy as np
 from tuner.space import TuningSpace
 
 
+SHORTEST = 1e-6  # milliseconds; replaces a measured time of zero, which has no logarithm
+
+
 @dataclass(frozen=True)
 class Hints:
     """Times of N configurations on D other devices; see `tuner.search.transfer`. times: [D, N], logarithms of
@@ -27,7 +30,7 @@ class Hints:
 class Strategy(ABC):
     """first: configurations to propose first, such as the default. hints: from other devices; a strategy may use them.
 
-    Raises ValueError for hints of another shape.
+    Raises ValueError for hints of another shape, or that are not finite.
     """
 
     def __init__(
@@ -38,6 +41,8 @@ class Strategy(ABC):
             raise ValueError(
                 f"hints must be {shape}, a number for each device and configuration, got {hints.times.shape}."
             )
+        if hints is not None and not (np.isfinite(hints.times).all() and np.isfinite(hints.weights).all()):
+            raise ValueError("hints must be finite numbers; a configuration that failed elsewhere counts as slow.")
         self.space = space
         self.hints = hints
         self.rng = np.random.default_rng(seed)
@@ -53,7 +58,7 @@ class Strategy(ABC):
 
     def tell(self, number: int, milliseconds: float | None) -> None:
         """Report the result of a configuration; None if it did not compile, was wrong, or crashed."""
-        self.results[number] = milliseconds
+        self.results[number] = None if milliseconds is None else max(milliseconds, SHORTEST)
 
     @abstractmethod
     def propose(self) -> int:

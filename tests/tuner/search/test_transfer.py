@@ -6,6 +6,7 @@ import pytest
 from tuner import strategies
 from tuner.replay.recorded import synthetic
 from tuner.replay.replay import fraction_of_optimum, replay
+from tuner.search import other_devices, transfer
 from tuner.search.transfer import OtherDevice, hints
 from tuner.space import TuningSpace
 from tuner.strategies import _warm as warm
@@ -45,6 +46,49 @@ def test_without_anything_known_there_are_no_hints():
     assert hints(SPACE, []) is None
     assert hints(SPACE, [OtherDevice(SPACE, TIMES, np.zeros(len(SPACE), dtype=bool))]) is None
     assert hints(SPACE, [OtherDevice(SPACE, np.full(len(SPACE), np.nan), ALL)]) is None
+
+
+@pytest.mark.parametrize("time", [0.0, -1.0, np.inf, 1e-300], ids=str)
+def test_an_impossible_time_elsewhere_hides_no_other(time):
+    damaged = TIMES.copy()
+    damaged[5] = time
+    found = hints(SPACE, [OtherDevice(SPACE, damaged, ALL)])
+    others = ~np.isnan(TIMES) & (np.arange(len(SPACE)) != 5)
+    expected = np.log(TIMES[others])
+    np.testing.assert_allclose(np.diff(found.times[0][others]), np.diff(expected), atol=1e-9)
+    strategy = strategies.make("surrogate", SPACE, hints=found)
+    for _ in range(10):
+        strategy.tell(number := strategy.ask(), float(np.nan_to_num(TIMES[number], nan=50.0)))
+
+
+def test_only_the_most_similar_of_many_devices_count_and_none_with_other_parameters():
+    small = TuningSpace.product({"x": [1, 2, 3]})
+    many = [OtherDevice(small, np.arange(3) + 1.0, np.ones(3, dtype=bool), 1.0 + each % 7) for each in range(300)]
+    found = hints(small, many)
+    assert found.times.shape == (transfer.MOST_DEVICES, 3) and len(set(found.weights)) == 1
+    other = TuningSpace.product({"y": [1, 2, 3]})
+    assert hints(other, many) is None
+
+
+@pytest.mark.parametrize("warmed", [False, True], ids=["cold", "warm"])
+def test_a_measured_time_of_zero_is_only_very_short(warmed):
+    strategy = strategies.make(
+        "surrogate", SPACE, hints=hints(SPACE, [OtherDevice(SPACE, TIMES, ALL)]) if warmed else None
+    )
+    for step in range(14):
+        strategy.tell(strategy.ask(), 0.0 if step == 7 else 1.0 + step)
+    assert strategy.results[strategy.best] > 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=str)
+def test_hints_that_are_no_numbers_are_refused(bad):
+    with pytest.raises(ValueError, match="hints must be finite"):
+        strategies.make("surrogate", SPACE, hints=Hints(np.full((1, len(SPACE)), bad), np.ones(1)))
+
+
+def test_what_an_imported_file_says_of_a_device_may_be_anything():
+    for units in ("many", [3], None, -4, 10**30, True):
+        assert other_devices._likeness({"units": units}, {"units": 2}) > 0
 
 
 def test_good_hints_find_a_fast_configuration_at_once():
