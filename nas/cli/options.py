@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernels.threads import MOST_THREADS
+
 if TYPE_CHECKING:
     from searchspace.cost import Shape
 
@@ -91,6 +93,13 @@ Length = Annotated[
         show_default=False,
     ),
 ]
+
+
+def threads_option(help_: str, *, show_default: bool = True) -> typer.models.OptionInfo:
+    """The option `--threads`."""
+    return typer.Option(min=1, max=MOST_THREADS, help=help_, show_default=show_default)
+
+
 Batch = Annotated[int, typer.Option(min=1, help="Sequences in a batch.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kernels.threads import checked
 from searchspace.backbones.entry import cannot_stream
 from searchspace.combinators.halting import Halting
 from searchspace.contract import Context, Streams
@@ -24,7 +25,6 @@ from searchspace.registry import Configured
 PHASES = ("prefill", "decode", "train")
 WHOLE = ("first_token", "generate")  # phases that are measured as a whole, never predicted
 NEW_TOKENS = 32
-MOST_THREADS = 1024  # of torch: with 100,000 the process ends with a segmentation fault
 # Untimed calls right before each timed one: in use a step follows a step, and finds code and weights in the caches.
 # Prompts of `LONG` positions, over all sequences, need none: they find little of themselves in the caches.
 WARM, LONG = {"decode": 3, "prefill": 2}, 256
@@ -54,14 +54,13 @@ class Setting:
             raise ValueError(
                 f"No phase is called {self.phase!r}.{nearest(self.phase, known)} Known: {', '.join(known)}."
             )
-        for name in ("length", "batch", "threads", "depth", "new_tokens"):
+        for name in ("length", "batch", "depth", "new_tokens"):
             value = getattr(self, name)
             if name == "depth" and value is None:
                 continue
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be at least 1, but got {value}.")
-        if self.threads > MOST_THREADS:
-            raise ValueError(f"threads must be at most {MOST_THREADS:,}, but got {self.threads}.")
+        checked(self.threads)
 
     @property
     def tokens(self) -> int:
@@ -332,11 +331,9 @@ def impossible(configured: Configured, setting: Setting) -> str:
 
 @contextmanager
 def on_threads(count: int | None) -> Iterator[None]:
-    """torch uses `count` threads inside the block; None keeps its number. Raises ValueError below one."""
-    if count is not None and count < 1:
-        raise ValueError(f"threads must be at least 1, but got {count}.")
+    """torch uses `count` threads inside the block; None keeps its own. Raises ValueError if it cannot use as many."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
+    torch.set_num_threads(before if count is None else checked(count))
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from kernels.threads import MOST_THREADS
 from nas.config.schema import Count
 from nas.runners.contract import Runner
 from nas.runners.registry import runner
@@ -23,7 +24,7 @@ class RayOptions:
     """
 
     workers: Annotated[int, Field(ge=1)] | None = None
-    cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
+    cpus: Annotated[float, Field(gt=0, le=MOST_THREADS, allow_inf_nan=False)] = 1
     gpus: Amount = 0
     memory: Annotated[Count, Field(gt=0)] | None = None
     resources: dict[str, Amount] | None = None

@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch.utils import deterministic as debugging_aid
 
+from kernels.threads import checked
 from nas.training.compiler import use_deterministic_algorithms
 
 
 @contextmanager
 def deterministic(threads: int, device: torch.device) -> Iterator[None]:
-    """Use `threads` cores and deterministic algorithms; restore everything at the end, random states too."""
+    """Use `threads` cores and deterministic algorithms; restore everything at the end, random states too. Raises
+    ValueError if torch cannot use as many."""
     # cuBLAS reads this when it starts, and is not deterministic without it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.get_num_threads()
@@ -25,7 +27,7 @@ def deterministic(threads: int, device: torch.device) -> Iterator[None]:
     filled = aid.fill_uninitialized_memory
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(checked(threads))
             # A few CUDA operations, such as cumsum, have no deterministic form: warn, and train anyway.
             use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
             aid.fill_uninitialized_memory = False  # it would write every new buffer twice

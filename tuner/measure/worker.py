@@ -27,6 +27,7 @@ import torch
 
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
+from kernels.threads import checked
 from tuner import outcome
 from tuner.device import resolve
 from tuner.measure import correctness, heap, resources, roofline
@@ -44,12 +45,17 @@ LONG = 1.0  # seconds; a check that takes longer has loaded a compiler, which st
 @dataclass(frozen=True)
 class Settings:
     """device: as torch names it. threads: of torch; None keeps its own. load: files that register operations. memory:
-    bytes that a process on a CPU may allocate beyond what it starts with, None for no limit."""
+    bytes that a process on a CPU may allocate beyond what it starts with, None for no limit. Raises ValueError if torch
+    cannot use as many threads."""
 
     device: str = "cpu"
     threads: int | None = None
     load: tuple[str, ...] = ()
     memory: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None:
+            checked(self.threads)
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,14 @@ import numpy as np
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints
 
-
 MOST_DEVICES = 16  # the most similar ones: each takes about 0.05 s for 2,000 configurations
 
 
 @dataclass(frozen=True)
 class OtherDevice:
     """Measurements of the same kernel on another device. times: [N] of milliseconds, NaN if failed or unknown; one that
-    is not above 0, or infinite, counts as failed, because it may come from a damaged file. known: [N] of bool; a known configuration without a time failed there. likeness: above 0, how similar that device is to the
-    one to be tuned."""
+    is not above 0, or infinite, counts as failed, because it may come from a damaged file. known: [N] of bool; a known
+    configuration without a time failed there. likeness: above 0, how similar that device is to the one to be tuned."""
 
     space: TuningSpace
     times: np.ndarray

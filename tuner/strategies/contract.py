@@ -13,7 +13,6 @@ import numpy as np
 
 from tuner.space import TuningSpace
 
-
 SHORTEST = 1e-6  # milliseconds; replaces a measured time of zero, which has no logarithm
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Storage
+from nas.cli.options import ArchitectureName, AsJson, Storage, threads_option
 from nas.cli.output import note, print_json, say
 
 
@@ -22,7 +22,7 @@ def evaluate(
     data: Annotated[str | None, typer.Option(help="Text files for language_model. Default: the recorded ones.")] = None,
     length: Annotated[int | None, typer.Option(min=1, help="Sequence length of the task.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... Default: the study's, else cpu.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: the study's, else 1.")] = None,
+    threads: Annotated[int | None, threads_option("CPU threads. Default: the study's, else 1.")] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import MOST_SEED, ArchitectureName, AsJson, Storage
+from nas.cli.options import MOST_SEED, ArchitectureName, AsJson, Storage, threads_option
 from nas.cli.output import note, print_json, say
 
 
@@ -27,7 +27,7 @@ def generate(
     whole: Annotated[
         bool, typer.Option("--whole", help="Read the whole text again for each symbol, without kept state.")
     ] = False,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, threads_option("CPU threads.")] = 1,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import ArchitectureName, AsJson, Batch, Device, Storage, cost_shape
+from nas.cli.options import ArchitectureName, AsJson, Batch, Device, Storage, cost_shape, threads_option
 from nas.cli.output import note, print_rows
 from nas.errors import UsageError
 from nas.report.tables import rendered
@@ -29,7 +29,7 @@ def profile(
     ] = None,
     new_tokens: Annotated[int, typer.Option(min=1, help="Tokens that the phase generate adds to the prompt.")] = 32,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads. Default: the setting of torch.", show_default=False)
+        int | None, threads_option("CPU threads. Default: the setting of torch.", show_default=False)
     ] = None,
     depth: Annotated[
         int | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import MOST_SEED, ArchitectureName, AsJson, Storage
+from nas.cli.options import MOST_SEED, ArchitectureName, AsJson, Storage, threads_option
 from nas.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def train(
         int | None, typer.Option(min=0, max=MOST_SEED, help="For weights and order of the data. Default: 0.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... Default: the study's, else cpu.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: the study's, else 1.")] = None,
+    threads: Annotated[int | None, threads_option("CPU threads. Default: the study's, else 1.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the best and the last checkpoint; `nas.load` reads it.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import MOST_SEED, AsJson, Device, zoo_names
+from nas.cli.options import MOST_SEED, AsJson, Device, threads_option, zoo_names
 from nas.cli.output import note, print_json, print_rows, say
 from nas.errors import NasError
 
@@ -91,7 +91,7 @@ def train(
         int, typer.Option(min=0, max=MOST_SEED, help="Seed for the weights and the order of the data.")
     ] = 0,
     device: Device = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, threads_option("CPU threads.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Train NAME on a suitable task with data that every machine has; print one line of losses for each.

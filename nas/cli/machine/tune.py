@@ -15,7 +15,7 @@ import typer
 import typer.core
 
 from nas.cli.app import app
-from nas.cli.options import MOST_SEED, AsJson, Device
+from nas.cli.options import MOST_SEED, AsJson, Device, threads_option
 from nas.cli.output import note, print_json, print_rows
 from nas.errors import NasError, UsageError
 from searchspace.wording import plural
@@ -55,7 +55,7 @@ def operation_argument(help_: str) -> typer.models.ArgumentInfo:
 
 
 Name = Annotated[str, operation_argument("An operation, or all.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: torch's own.", show_default=False)]
+Threads = Annotated[int | None, threads_option("CPU threads; default: torch's own.", show_default=False)]
 Load = Annotated[
     list[Path] | None,
     typer.Option(help="A Python file that registers operations of your own; may be repeated.", show_default=False),

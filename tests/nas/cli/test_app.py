@@ -42,6 +42,18 @@ def test_every_argument_and_option_says_what_it_is(name):
     assert not silent
 
 
+def test_every_number_of_threads_is_one_that_torch_can_use(nas):
+    some = [name for name, each in COMMANDS.items() if any(param.name == "threads" for param in each.params)]
+    assert {"nas tune run", "nas tune verify", "nas profile", "nas train"} <= set(some)
+    for name in some:
+        arguments = [
+            each.name for each in COMMANDS[name].params if each.param_type_name == "argument" and each.required
+        ]
+        ended = nas(*name.split()[1:], *arguments, "--threads", "100000")
+        assert (ended.code, ended.out) == (2, "")
+        assert "'--threads': Input should be less than or equal to 1024" in ended.err
+
+
 SAFE = {
     "output.py",  # where text for people becomes visible
     "reference.py",  # a page of our own

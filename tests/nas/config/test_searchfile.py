@@ -84,6 +84,7 @@ MISTAKES = {  # what is written instead, and what is said of it
     "{rey: {}}": ("{ray: {workers: 2, memory: 2GiB}}", "12: runner.rey", "Did you mean 'ray'?"),
     "worker: 2": ("workers: 2", "12: runner.ray", "has no option 'worker'. Did you mean 'workers'?"),
     "memory: 2GiBs": ("memory: 2GiB", "12: runner.ray", "option 'memory': Expected a number such as"),
+    "cpus: 100000": ("workers: 2", "12: runner.ray", "option 'cpus': must be less than or equal to 1024"),
     "{inline: {workers: 2}}": (
         "{ray: {workers: 2, memory: 2GiB}}",
         "12: runner.inline",
