@@ -13,17 +13,17 @@ why.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tuner.measure.measure import Clock
 from tuner.search.backends import STORAGE, Guarded, Nowhere, backend
+from tuner.triton import arguments
 from tuner.triton import configurations as cases
 from tuner.triton.options import Options, timer_of
-from tuner.triton.tuned_kernel import EVALUATIONS, TunedKernel
+from tuner.triton.tuned_kernel import TunedKernel
 
 
 def tune(
@@ -68,26 +68,13 @@ def tune(
     for full. isolate: compile and run each configuration in another process first, which may hang or crash. clock: see
     `tuner.measure.measure`. Raises ValueError that names the wrong argument.
     """
-    if callable(constraints):
-        raise ValueError(
-            f"constraints must be a list of functions, but got {_name(constraints)}: write it in brackets."
-        )
-    if configs is not None and space is not None:
-        raise ValueError("give either configs or space, not both.")
-    if space is None and (default is not None or tuple(constraints)):
-        raise ValueError("default and constraints go with space; with configs the first is the default.")
-    if space is not None and prune_configs_by:
-        raise ValueError("prune_configs_by goes with configs; with space give constraints.")
-    if isinstance(key, str):
-        raise ValueError(f"key must be a list of names, but got {key!r}: write [{key!r}].")
-    _check_values(space or {})
-    _check_numbers(limit, budget, seed)
-    if effort not in EVALUATIONS:
-        raise ValueError(f"effort must be one of {', '.join(EVALUATIONS)}, but got {effort!r}.")
+    configs, constraints = arguments.listed("configs", configs), arguments.listed("constraints", constraints) or ()
+    arguments.check(locals())
+    arguments.check_configurations(configs or ())
     options = Options(
         configs=None if configs is None else tuple(map(cases.config, configs)),
         space=space,
-        constraints=tuple(constraints),
+        constraints=constraints,
         default=dict(default or {}),
         key=tuple(key),
         prune=dict(prune_configs_by or {}),
@@ -111,31 +98,12 @@ def tune(
     return lambda fn: _decorated(fn, options)
 
 
-def _check_values(space: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ValueError if a parameter of a space has no list of values."""
-    for name, values in space.items():
-        if isinstance(values, str) or not isinstance(values, Collection):
-            raise ValueError(f"space must give a list of values for {name}, but got {values!r}: write [{values!r}].")
-
-
-def _check_numbers(limit: Any, budget: Any, seed: Any) -> None:
-    for name, seconds in (("limit", limit), ("budget", budget)):
-        is_number = isinstance(seconds, int | float) and not math.isnan(seconds)
-        if seconds is not None and not (is_number and (name == "budget" or 0 < seconds < math.inf)):
-            more = " above 0" if name == "limit" else ""
-            raise ValueError(f"{name} must be a number of seconds{more}, but got {seconds!r}.")
-    if type(seed) is not int or seed < 0:
-        raise ValueError(f"seed must be a whole number that is not negative, but got {seed!r}.")
-
-
 def _decorated(fn: Any, options: Options) -> TunedKernel:
     """Raises ValueError if `fn` is no kernel of Triton."""
     if isinstance(fn, TunedKernel):
         raise ValueError(f"{fn.name} is decorated with tuner.tune twice: give all options to one.")
     if not hasattr(fn, "arg_names"):
-        raise ValueError(f"tuner.tune decorates a kernel, but got {_name(fn)}: put @triton.jit below @tuner.tune.")
+        raise ValueError(
+            f"tuner.tune decorates a kernel, but got {arguments.short(fn)}: put @triton.jit below @tuner.tune."
+        )
     return TunedKernel(fn, options)
-
-
-def _name(value: Any) -> str:
-    return str(getattr(value, "__name__", type(value).__name__))

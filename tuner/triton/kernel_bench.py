@@ -98,7 +98,10 @@ class Injected:
             prepared.call()
 
         found = self.do_bench(both, quantiles=(0.5, 0.2, 0.8))
-        return (float(found[0] if isinstance(found, Sequence) else found),)
+        try:
+            return (float(found[0] if isinstance(found, Sequence) and not isinstance(found, str) else found),)
+        except (TypeError, ValueError, IndexError):
+            raise ValueError(f"do_bench must return milliseconds, but returned {found!r}.") from None
 
     def turns(self, calls: Mapping[Choice, Prepared], effort: Effort) -> dict[Choice, tuple[float, ...]]:
         rounds = [

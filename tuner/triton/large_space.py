@@ -56,7 +56,7 @@ class Combinations(Mapping[Choice, Any]):
         """Whether all constraints allow a combination."""
         if not self.constraints:
             return True
-        merged = {**self.arguments, **values}
+        merged = cases.Named(self.arguments, **values)
         return all(each(merged) for each in self.constraints)
 
     @cached_property

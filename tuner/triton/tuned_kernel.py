@@ -74,7 +74,9 @@ class TunedKernel:
         self.name = f"{self.base_fn.__module__}.{self.base_fn.__qualname__}"
         for what in ("key", "reset_to_zero", "restore_value"):
             self._check(what, getattr(options, what), self.arg_names)
-        self._check("space", options.space or (), [*self.arg_names, *cases.OPTIONS])
+        named = options.space or dict.fromkeys(name for each in options.configs or () for name in each.kwargs)
+        own = [name for name in named if name not in cases.of_backends()]
+        self._check("configs" if options.space is None else "space", own, [*self.arg_names, *cases.OPTIONS])
         self.cache: dict[tuple, Any] = {}
         self.decisions: dict[tuple, Decision] = {}
         self.best_config: Any = None
@@ -277,6 +279,9 @@ class TunedKernel:
             some = [each for each in arguments.values() if isinstance(each, torch.Tensor)]
         where = where or (str(some[0].device) if some else usual_device())
         values = [(name, arguments[name]) for name in self.keys if name in arguments]
+        if whole := [name for name, value in values if isinstance(value, torch.Tensor)]:
+            hint = "name numbers, such as its size; the dtypes of tensors count anyway"
+            raise ValueError(f"key of {self.name} names {whole[0]!r}, which is a tensor: {hint}.")
         sizes = tuple((name, value) for name, value in values if type(value) is int)
         flags = [(name, str(value)) for name, value in values if type(value) is not int]
         flags += [(f"{name}.dtype", str(each.dtype)) for name, each in arguments.items() if hasattr(each, "dtype")]
@@ -284,17 +289,22 @@ class TunedKernel:
             flags.append(("interpreted", "True"))
         dtype = str(some[0].dtype).removeprefix("torch.") if some else ""
         problem = Problem(self.name, torch.device(where).type, dtype, sizes, tuple(flags))
-        options = self.options
-        if options.space is not None and is_large(options.space):
-            choices: Mapping[Choice, Any] = Combinations(
-                options.space, options.constraints, options.default, launch.arguments
-            )
-        else:
-            choices = {}
-            for each in self._configs(launch):
-                choices.setdefault(cases.choice_of(cases.values(each)), each)
+        choices = self._choices(launch)
         code = source(self.fn, self._given, functions(arguments.values()))
         return Case(problem, fingerprint(where), where, code, choices, self.options.backend)
+
+    def _choices(self, launch: Launch) -> Mapping[Choice, Any]:
+        """The configurations of a call by choice, the default first. Raises ValueError if none is left."""
+        options = self.options
+        try:
+            if options.space is not None and is_large(options.space):
+                return Combinations(options.space, options.constraints, options.default, launch.arguments)
+            choices: dict[Choice, Any] = {}
+            for each in self._configs(launch):
+                choices.setdefault(cases.choice_of(cases.values(each)), each)
+            return choices
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from error
 
     def _configs(self, launch: Launch) -> list[Any]:
         """The configurations of a call, the default first."""
@@ -409,5 +419,5 @@ class TunedKernel:
 def _allowed(
     constraints: Sequence[Callable[..., bool]], arguments: Mapping[str, Any], values: Mapping[str, Any]
 ) -> bool:
-    merged = {**arguments, **values}
+    merged = cases.Named(arguments, **values)
     return all(each(merged) for each in constraints)
