@@ -10,7 +10,7 @@ import ast
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -90,7 +90,7 @@ class _Parts:
             return
         self.seen.add(function)
         self._add_decorators(kernel)
-        tree = _tree(function)
+        tree = tree_of(function)
         if tree is None:  # a lambda, for example
             self.code.append(code_and_closure(function))
             self._add_around(function)
@@ -163,7 +163,7 @@ def _name_in_triton(value: Any) -> str | None:
     return next((name for name, each in vars(language).items() if each is value), None)
 
 
-def _tree(function: Callable[..., Any]) -> ast.FunctionDef | None:
+def tree_of(function: Callable[..., Any]) -> ast.FunctionDef | None:
     """The function without decorators and docstring; None if its source code cannot be read."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
@@ -223,12 +223,18 @@ def _dotted(node: ast.AST) -> str | None:
     return None
 
 
-def _value(name: str, known: dict[str, Any]) -> Any:
+def _value(name: str, known: Mapping[str, Any]) -> Any:
     first, *rest = name.split(".")
     value = known.get(first)
     for each in rest:
         value = getattr(value, each, None)
     return value
+
+
+def called_from(call: ast.Call, known: Mapping[str, Any]) -> Any:
+    """The function that a call in the source code names; known: what the names mean. None if it is an expression."""
+    name = _dotted(call.func)
+    return name and _value(name, known)
 
 
 def _called(value: Any) -> Callable[..., Any] | None:

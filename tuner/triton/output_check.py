@@ -5,7 +5,8 @@ write into them is an error, and what is read from them is NaN. Each configurati
 user's own, and a set in which whatever the reference writes holds random numbers before, so that an output that is left
 out differs. If the user's numbers are constant, as in a trial run on zeros, all of them are random in the second set.
 Whole numbers are never random, because a kernel may use them as addresses; those that the reference writes hold what it
-wrote before. If none of its runs changes anything, no check is possible.
+wrote before. If they already hold that, no write shows, so those that the kernel never reads, as its source code says,
+hold other numbers (`tuner.triton.written_only`). If none of its runs changes anything, no check is possible.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten, copied, f
 from tuner.triton.case import Launch
 from tuner.triton.holders import UnknownMemory, replaced, tensors
 from tuner.triton.isolation.first_run import finished
+from tuner.triton.written_only import written_only
 
 GUARD = 2**16  # bytes of each guard zone; a multiple of what allocators align to
 TERMS = 4096  # of the sums of a kernel, which are not known
@@ -70,7 +72,7 @@ class OutputCheck:
         self.reference = config
         if reason := self._outside():
             return reason
-        other = self._random_state() | self._written_numbers()
+        other = self._random_state() | self._unread_numbers() | self._written_numbers()
         if other:
             self.states = [self.before, self.before | other]
             self._run(config, self.states[1])
@@ -159,6 +161,18 @@ class OutputCheck:
         """The storages of whole numbers that the reference writes, as it left them: a kernel may be called again."""
         return {name: each for name, each in self.expected[0].items() if not each.is_floating_point()}
 
+    def _unread_numbers(self) -> dict[str, Tensor]:
+        """The storages of whole numbers that the kernel never reads, with all their bits inverted."""
+        unread, names = written_only(self.launch.kernel), dict[int, set[str]]()
+        for name, tensor, _ in tensors(self.launch.arguments):
+            names.setdefault(tensor.untyped_storage().data_ptr(), set()).add(name)
+        whole = {name: each for name, each in self.before.items() if not each.is_floating_point()}
+        return {
+            name: _inverted(each)
+            for name, each in whole.items()
+            if names[self.live[name].untyped_storage().data_ptr()] <= unread
+        }
+
     def _random_state(self) -> dict[str, Tensor]:
         """Random contents for the storages of numbers that the reference writes; for all of them if all are constant,
         or if it writes nothing that can be seen."""
@@ -206,6 +220,12 @@ def _guarded(launch: Launch) -> tuple[Launch, dict[str, tuple[Tensor, Tensor]]]:
     args = tuple(arguments[name] for name in names)
     kwargs = {name: arguments[name] for name in launch.kwargs}
     return replace(launch, args=args, kwargs=kwargs, arguments=arguments), guards
+
+
+def _inverted(numbers: Tensor) -> Tensor:
+    if numbers.dtype == torch.bool:
+        return numbers.logical_not()
+    return numbers.view(torch.uint8).bitwise_not().view(numbers.dtype)
 
 
 def _random_states(live: Mapping[str, Tensor]) -> list[Tensor]:
