@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -71,14 +72,16 @@ class CudaClock:
 
     Before each call a buffer larger than the level-2 cache is overwritten. The GPU then spins for as long as the
     processor needs to launch everything, so that it never waits for the processor inside the call. If it did wait, the
-    sample is taken again with a longer spin. A GPU that was idle, for example while a kernel was compiled, lowers its
-    frequency; so after a pause the call runs for a while before it is timed.
+    sample is taken again with a longer spin. Each call has its own spin, because calls that differ take turns. A GPU
+    that was idle, for example while a kernel was compiled, lowers its frequency; so after a pause the call runs for a
+    while before it is timed.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.buffer = torch.empty(flush_bytes(device), dtype=torch.int8, device=device)
-        self.spin = 0.0  # milliseconds
+        self.spin = 0.0  # milliseconds, of the last sample; a call that is new begins with it
+        self.spins: WeakKeyDictionary[Call, float] = WeakKeyDictionary()  # a call may hold memory of the GPU
         self.last = -math.inf  # when the last sample ended, in seconds
 
     def now(self) -> float:
@@ -100,11 +103,13 @@ class CudaClock:
                 torch.cuda.synchronize(self.device)
 
     def _time(self, call: Call) -> float:
+        self.spin = self.spins.get(call, self.spin)
         for _ in range(ATTEMPTS):
             before = self.spin
             milliseconds, in_advance = self._once(call)
             if in_advance or before == self.spin == LONGEST_SPIN:
                 break
+        self.spins[call] = self.spin
         return milliseconds
 
     def _once(self, call: Call) -> tuple[float, bool]:

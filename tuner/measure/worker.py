@@ -39,7 +39,8 @@ MOST_CALLS = 200  # in one sample
 CHECKS = 2  # calls of the check
 RACED = 3  # samples of a choice that is clearly slower than the best
 CLEARLY = 1.5  # times the best
-LONG = 1.0  # seconds; a check that takes longer has loaded a compiler, which stays in memory
+FIRST = 6  # times as long as later ones a first call takes at most
+LONG = 1.0  # seconds; a check that takes longer has loaded a compiler, which stays in memory; a call is not short
 
 
 @dataclass(frozen=True)
@@ -202,9 +203,11 @@ class Worker:
 
     def _once(self, call: Callable[[], object], best: float) -> float:
         """Milliseconds of one call. If it looks slow, the faster of two: the first call of compiled code on a CPU takes
-        up to six times as long as later ones."""
+        up to six times as long as later ones. One that is slow even then, and long, is not called again."""
         first = self.clock.time(call)
-        return first if first <= CLEARLY * best else min(first, self.clock.time(call))
+        is_slow = first > CLEARLY * best
+        is_hopeless = first > max(FIRST * CLEARLY * best, LONG * 1e3)
+        return min(first, self.clock.time(call)) if is_slow and not is_hopeless else first
 
     def _timed(
         self, job: Job, outcomes: list[Outcome], correct: dict[int, Callable[..., Any]], trial: correctness.Trial

@@ -1,4 +1,5 @@
 import gc
+from collections import Counter
 
 import pytest
 import torch
@@ -242,6 +243,28 @@ def test_a_call_that_is_launched_for_long_is_not_repeated_in_vain(monkeypatch):
     for _ in range(4):
         assert clock.time(call) > 80
     assert len(calls) == 1 + 2 + 1 + 1 + 1, "once to raise the frequency, and twice until the spin is the longest"
+
+
+def test_calls_that_take_turns_keep_the_spin_that_each_needs(monkeypatch):
+    gpu, called = Gpu(), Counter()
+    clock = gpu.patch(monkeypatch)
+
+    def launched(name, host):
+        def call():
+            called[name] += 1
+            gpu.launch(0.05, host)
+
+        return call
+
+    clock.time(lambda: gpu.launch(0.05, 1.0))  # raises the frequency
+    hosts = {"short": 0.01, "long": 4.0, "longest": 100.0}
+    found = measure({name: launched(name, host) for name, host in hosts.items()}, repeats=8, warmup=2, clock=clock)
+
+    assert called["short"] == 8 + 2
+    assert max(called.values()) <= 8 + 2 + 2, "until its spin is known"
+    assert [found[name].median for name in ("short", "long")] == [pytest.approx(0.05)] * 2
+    del found
+    assert not clock.spins, "a call is not kept alive"
 
 
 def test_latency_on_a_gpu_includes_the_launch(monkeypatch):
