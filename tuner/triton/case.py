@@ -21,7 +21,7 @@ from tuner.search.cache import choice_of as choice_of_row
 from tuner.search.candidates import Candidates, Group
 from tuner.search.row import FORGOTTEN
 from tuner.strategies.contract import Hints
-from tuner.triton.buffers import Buffers
+from tuner.triton.checking.buffers import Buffers
 from tuner.triton.configurations import space_of, values
 from tuner.triton.large_space import Combinations, Numbered
 

@@ -2,8 +2,8 @@
 
 They are timed in this process. Before that, each is compiled, and runs for the first time, in a child process that may
 hang or crash (`tuner.triton.isolation`). A configuration is checked on guarded copies of the arguments
-(`tuner.triton.output_check`), all tensors are set back to what they were after the search, and an error of the device
-in this process ends the search. The outcome of a configuration says what was checked, and against what.
+(`tuner.triton.checking`), all tensors are set back to what they were after the search, and an error of the device in
+this process ends the search. The outcome of a configuration says what was checked, and against what.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tuner.measure.worker import CLEARLY, RACED
 from tuner.outcome import Kind, Outcome, of_exception, poisons
 from tuner.search.bench import Bench, DeviceLost
 from tuner.search.effort import Effort
-from tuner.triton.buffers import Buffers, CannotCheck
 from tuner.triton.case import Case, Launch
+from tuner.triton.checking.buffers import Buffers, CannotCheck
+from tuner.triton.checking.output_check import LONGEST, OutputCheck
 from tuner.triton.isolation.attempts import Answer, NoChild
 from tuner.triton.isolation.first_run import finished
 from tuner.triton.isolation.isolation import Isolation
-from tuner.triton.output_check import LONGEST, OutputCheck
 
 TURNS = LEAST_ROUNDS  # of a comparison with the user's own benchmark
 CHECKED = "checked"  # the first word of the message of an outcome whose output was checked

@@ -26,17 +26,17 @@ from tuner.space import TuningSpace
 from tuner.triton import configurations as cases
 from tuner.triton import ranks
 from tuner.triton.alone import alone
-from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten
 from tuner.triton.call import check_call, with_blame
 from tuner.triton.case import Case, Launch, hints
+from tuner.triton.checking.buffers import Buffers, CannotCheck, NothingWritten
+from tuner.triton.checking.holders import UnknownMemory, tensors
+from tuner.triton.checking.output_check import OutputCheck
 from tuner.triton.compile_trace import described, numbered, settings_of_trace, usual_device
 from tuner.triton.enabled import reason_not_to_tune
-from tuner.triton.holders import UnknownMemory, tensors
 from tuner.triton.jit_source import function_of, functions, source
 from tuner.triton.kernel_bench import CHECKED, Clocked, KernelBench
 from tuner.triton.large_space import Combinations, is_large
 from tuner.triton.options import Options
-from tuner.triton.output_check import OutputCheck
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from tuner.replay.recorded import limited, synthetic
 from tuner.replay.replay import expected_random, fraction_of_optimum, replay, score
 from tuner.space import TuningSpace
 from tuner.strategies.local_search import LocalSearch
-from tuner.strategies.surrogate import ranked
+from tuner.strategies.surrogate import TURN, Surrogate, ranked
 
 NAMES = strategies.STRATEGIES.names()
 RECORDED = synthetic(0)
@@ -103,6 +103,21 @@ def test_the_default_begins_with_powers_of_two_and_later_doubts_them():
     assert space.uneven[order[:10]].mean() < 0.5 * space.uneven.mean()
     assert strategy.without is not None and strategy.without.results is strategy.results
     assert best in order
+
+
+def test_the_default_looks_farther_away_while_nothing_better_is_found():
+    space = TuningSpace.product({"x": [16 * n for n in range(1, 17)], "y": [1, 2, 4, 8, 16], "z": [1, 2, 3, 4]})
+    strategy, far, near = Surrogate(space, 0), [], []
+    for number in range(75):
+        stuck = number > 40 and strategy._is_stuck()
+        known = space.features[list(strategy.results)]
+        asked = strategy.ask()
+        if stuck:
+            nearest = ((known - space.features[asked]) ** 2).sum(1).min()
+            (near if number % TURN else far).append(nearest)
+        strategy.tell(asked, 1 + abs(np.log2(space.configuration(asked)["x"] / 128)))
+    assert len(far) > 5
+    assert np.median(far) > 1.5 * np.median(near)
 
 
 def test_the_default_learns_which_configurations_lack_a_resource():

@@ -12,7 +12,8 @@ import torch
 import tuner
 from tuner.search.backends import StoreFailed
 from tuner.search.folder import Folder
-from tuner.triton import alone, buffers
+from tuner.triton import alone
+from tuner.triton.checking import buffers
 from tuner.triton.compile_trace import settings_of_trace
 
 triton = pytest.importorskip("triton")

@@ -23,10 +23,10 @@ from torch import Tensor
 from kernels.dispatch.registry import Choice
 from tuner.measure.children import Patience, context, without_main
 from tuner.outcome import DeviceHung, Kind, Outcome, of_death
-from tuner.triton.buffers import has_room
 from tuner.triton.case import Launch
+from tuner.triton.checking.buffers import has_room
+from tuner.triton.checking.holders import tensors
 from tuner.triton.configurations import IMPLEMENTATION
-from tuner.triton.holders import tensors
 from tuner.triton.isolation.attempts import Answer, Attempts, Forked, Work, can_fork, quiet, serve
 from tuner.triton.jit_source import function_of
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from tuner.triton import buffers, output_check
-from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten
 from tuner.triton.case import Launch
-from tuner.triton.holders import UnknownMemory, tensors
-from tuner.triton.output_check import OutputCheck
+from tuner.triton.checking import buffers, output_check
+from tuner.triton.checking.buffers import Buffers, CannotCheck, NothingWritten
+from tuner.triton.checking.holders import UnknownMemory, tensors
+from tuner.triton.checking.output_check import OutputCheck
 
 triton = pytest.importorskip("triton")
 

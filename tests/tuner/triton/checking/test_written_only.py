@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tuner.triton.case import Launch
-from tuner.triton.output_check import OutputCheck
-from tuner.triton.written_only import written_only
+from tuner.triton.checking.output_check import OutputCheck
+from tuner.triton.checking.written_only import written_only
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tuner.triton.holders import UnknownMemory, tensors
+from tuner.triton.checking.holders import UnknownMemory, tensors
 
 HOST = torch.device("cpu")
 SHARE = 0.4  # of a device's available memory, the most that the copies for one purpose may take

@@ -6,7 +6,7 @@ user's own, and a set in which whatever the reference writes holds random number
 out differs. If the user's numbers are constant, as in a trial run on zeros, all of them are random in the second set.
 Whole numbers are never random, because a kernel may use them as addresses; those that the reference writes hold what it
 wrote before. If they already hold that, no write shows, so those that the kernel never reads, as its source code says,
-hold other numbers (`tuner.triton.written_only`). If none of its runs changes anything, no check is possible.
+hold other numbers (`tuner.triton.checking.written_only`). If none of its runs changes anything, no check is possible.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch import Tensor
 
 from tuner.measure.guards import fill
 from tuner.measure.tolerance import difference, equal
-from tuner.triton.buffers import Buffers, CannotCheck, NothingWritten, copied, flat, has_room, storages
 from tuner.triton.case import Launch
-from tuner.triton.holders import UnknownMemory, replaced, tensors
+from tuner.triton.checking.buffers import Buffers, CannotCheck, NothingWritten, copied, flat, has_room, storages
+from tuner.triton.checking.holders import UnknownMemory, replaced, tensors
+from tuner.triton.checking.written_only import written_only
 from tuner.triton.isolation.first_run import finished
-from tuner.triton.written_only import written_only
 
 GUARD = 2**16  # bytes of each guard zone; a multiple of what allocators align to
 TERMS = 4096  # of the sums of a kernel, which are not known

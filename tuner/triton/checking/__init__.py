@@ -1,0 +1,1 @@
+"""Checks what a kernel writes: tensors are saved and restored, and outputs compared with those of the default."""
