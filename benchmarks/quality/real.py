@@ -1,14 +1,14 @@
 """Real searches of the quickstart's space: what the recorded tables promise, with every architecture really trained.
 
     OMP_NUM_THREADS=1 python -m benchmarks.quality.real [--arms model,nsga2,random] [--seeds 3] [--trials 27,81]
-        [--device cpu] [--processes 1] [--folder build/real] [--report] [--json]
+        [--device cpu] [--processes 1] [--file benchmarks/tables/real.json] [--folder build/real] [--report] [--json]
 
 Each search is that of `examples/quickstart.yaml` with another strategy and seed, without baselines, control arm and
 finals, on one worker. It runs for the first number of trials and then goes on to the next, as a larger budget does. The
 score of a search is the hypervolume of its trials that were trained to the last rung (bits per byte, FLOPs), each
-objective scaled to its range over all searches, relative to the hypervolume of all searches together. The studies stay
-in `--folder`, so the same command continues an interrupted run. `--processes` searches run at once. `--report` trains
-nothing.
+objective scaled to its range over all searches, relative to the hypervolume of all searches together. `--file` keeps
+the searches that have ended, and the same command goes on with the others; those that were interrupted continue from
+their studies in `--folder`. `--processes` searches run at once. `--report` trains nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+import platform
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,19 +30,43 @@ from benchmarks.quality.__main__ import point as interval
 from benchmarks.support.report import report
 from nas import pareto
 from nas.config import searchfile
+from nas.files import write_whole
 from nas.report import trials as reports
 
 SEARCH = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
+KEPT = Path(__file__).parents[1] / "tables" / "real.json"
 OBJECTIVES = ("bits_per_byte", "flops")
 BEYOND = 1.1  # the reference point, in ranges of all values
 Front = list[list[float]]
 
 
-def search(arm: str, seed: int, trials: int, folder: Path, device: str) -> None:
-    """Run one search to its budget, or on to a larger one, and write the values of its trials next to its database."""
-    kept = folder / f"{arm}-{seed}-{trials}.json"
-    if kept.exists():
-        return
+class Kept:
+    """The searches that have ended, by name, in a JSON file. All read the same text: the source of Python's library."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.searches: dict[str, dict[str, Any]] = {}
+        if path.is_file():
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["python"] != platform.python_version():
+                raise SystemExit(f"{path} is of Python {kept['python']}, whose text is another: give another --file.")
+            self.searches = kept["searches"]
+
+    def add(self, name: str, found: dict[str, Any]) -> None:
+        """Write it at once."""
+        self.searches[name] = found
+        lines = [f"  {json.dumps(key)}: {json.dumps(self.searches[key])}" for key in sorted(self.searches)]
+        text = f'{{"python": "{platform.python_version()}", "searches": {{\n' + ",\n".join(lines) + "\n}}\n"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path, text.encode())
+
+
+def name_of(arm: str, seed: int, trials: int) -> str:
+    return f"{arm}-{seed}-{trials}"
+
+
+def search(arm: str, seed: int, trials: int, folder: Path, device: str) -> dict[str, Any]:
+    """Run one search to its budget, or on to a larger one -> the values of its longest trials, and the steps of all."""
     changes = {
         "study": f"{arm}-{seed}",
         "strategy": arm,
@@ -59,28 +84,26 @@ def search(arm: str, seed: int, trials: int, folder: Path, device: str) -> None:
         finished = [trial for trial in reports.results(result.store, result.study) if trial.steps]
     longest = max(trial.steps or 0 for trial in finished)
     values = [[trial.values[name] for name in OBJECTIVES] for trial in finished if trial.steps == longest]
-    kept.write_text(json.dumps({"values": values, "steps": sum(trial.steps or 0 for trial in finished)}))
+    return {"values": values, "steps": sum(trial.steps or 0 for trial in finished)}
 
 
-def _all(options: argparse.Namespace) -> None:
-    """All searches to all budgets, the first seeds first."""
+def run(kept: Kept, options: argparse.Namespace) -> None:
+    """All searches that are missing, the first seeds first; each to all budgets, one after the other."""
+    options.folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-        asked = [
-            pool.submit(_grown, arm, seed, options.trials, options.folder, options.device)
-            for seed, arm in product(range(options.seeds), options.arms)
-        ]
-        for each in asked:
-            each.result()
+        for trials in options.trials:
+            missing = [
+                (arm, seed, trials)
+                for seed, arm in product(range(options.seeds), options.arms)
+                if name_of(arm, seed, trials) not in kept.searches
+            ]
+            asked = {pool.submit(search, *each, options.folder, options.device): each for each in missing}
+            for ended in as_completed(asked):
+                kept.add(name_of(*asked[ended]), ended.result())
 
 
-def _grown(arm: str, seed: int, budgets: Sequence[int], folder: Path, device: str) -> None:
-    for trials in budgets:
-        search(arm, seed, trials, folder, device)
-
-
-def table(folder: Path, arms: Sequence[str], budgets: Sequence[int]) -> list[dict[str, Any]]:
+def table(found: Mapping[str, Any], arms: Sequence[str], budgets: Sequence[int]) -> list[dict[str, Any]]:
     """One row for each strategy and budget, over the seeds that have ended."""
-    found = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     every = np.array([values for kept in found.values() for values in kept["values"]])
     low, span = every.min(axis=0), np.ptp(every, axis=0)
     span[span == 0] = 1.0  # as of a single trial
@@ -119,14 +142,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trials", type=lambda text: sorted(map(int, text.split(","))), default=[27, 81])
     parser.add_argument("--device", default="cpu", help="that trains, such as cuda")
     parser.add_argument("--processes", type=int, default=1, help="searches that run at once")
-    parser.add_argument("--folder", type=Path, default=Path("build/real"))
+    parser.add_argument("--file", type=Path, default=KEPT, help="the searches that have ended")
+    parser.add_argument("--folder", type=Path, default=Path("build/real"), help="the studies")
     parser.add_argument("--report", action="store_true", help="print what is there and train nothing")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    options.folder.mkdir(parents=True, exist_ok=True)
+    kept = Kept(options.file)
     if not options.report:
-        _all(options)
-    rows = table(options.folder, options.arms, options.trials)
+        run(kept, options)
+    rows = table(kept.searches, options.arms, options.trials) if kept.searches else []
     report(f"real searches, {SEARCH.name}, mean and 95 % interval over the seeds", rows, as_json=options.json)
     return 0
 
