@@ -28,6 +28,7 @@ from nas.upkeep.policy import DEFAULT, Keep
 from searchspace.language import documents
 
 MOST_PARTS = 100  # objectives, arms or baselines: each is built or read from a file when the search file is checked
+MOST_SEED = 2**53  # a larger whole number is rounded in JSON
 BARE = ""  # the name of an option that was written without one: `optuna: TPESampler`
 
 
@@ -240,7 +241,7 @@ class SearchConfig(_Section):
     checkpoints: str | None = "runs/{study}"
     keep: Keep = DEFAULT
     device: str = "cpu"
-    seed: Annotated[int, Field(ge=0, le=2**53)] = 0
+    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
     task_source: str | None = None  # the text of the user's own task file, once it is read
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
     data_facts: dict[str, Any] | None = None  # what the task told of its data when the study was created

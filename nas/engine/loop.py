@@ -56,7 +56,11 @@ class Interrupted(NasError):
 
 
 class NothingFound(NasError):
-    """No trial of the search gave a result."""
+    """No trial of the search gave a result. summary: why, in one sentence. example: one of the failures."""
+
+    def __init__(self, summary: str, example: str = "") -> None:
+        super().__init__(f"{summary} {example}".rstrip())
+        self.summary = summary
 
 
 @dataclass
@@ -132,7 +136,7 @@ class Search:
         self.store.update_study(self.study.id, ending=ended)
         self.store.stop_trials(self.study.id)
         if not self.store.best(self.study.id, limit=1, states=TRAINED, purposes=("search",)):
-            raise NothingFound(_why_nothing(self.store, self.study))
+            raise _nothing_found(self.store, self.study)
 
     def _finals(self) -> Report | None:
         if not self.config.finals.top:
@@ -276,15 +280,17 @@ def _folders(config: SearchConfig) -> list[Path]:
     return local + ([] if file is None else [file.absolute().parent])
 
 
-def _why_nothing(store: Store, study: Study) -> str:
+def _nothing_found(store: Store, study: Study) -> NothingFound:
     """The reason why a study has no result, from the failures of its trials."""
     failed = store.trials(study.id, states=(TrialState.FAILED,), purposes=("search",), limit=1000)
     if not failed:
-        return f"The study {study.name!r} has no result: its budget was spent before a trial could finish."
+        return NothingFound(
+            f"The study {study.name!r} has no result: its budget was spent before a trial could finish."
+        )
     kinds = Counter(trial.error_kind for trial in failed)
     first = failed[0]
-    return (
+    return NothingFound(
         f"The study {study.name!r} has no result: every trial failed "
-        f"({', '.join(f'{count} {kind}' for kind, count in kinds.most_common())}). Trial {first.number}, for one: "
-        f"{first.error_kind}: {first.error_text}"
+        f"({', '.join(f'{count} {kind}' for kind, count in kinds.most_common())}).",
+        f"Trial {first.number}, for one: {first.error_kind}: {first.error_text}",
     )

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nas.config.schema import SearchConfig
+from nas.config.schema import MOST_SEED, SearchConfig
+from nas.errors import UsageError
 
 
 def repeats(config: SearchConfig, times: int) -> Iterator[SearchConfig]:
-    """`config` itself, then with the next seeds, `times` in all. Raises ValueError if `times` is below 1.
+    """`config` itself, then with the next seeds, `times` in all. Raises ValueError if `times` is below 1, UsageError if
+    the last seed would be too large.
 
     A repeat is called as the study with `-seed` and its seed. It has a folder of checkpoints of its own; so has it a
     database, if that of the study is called as the study.
     """
     if times < 1:
         raise ValueError(f"times must be at least 1, but got {times}.")
+    if config.seed + times - 1 > MOST_SEED:
+        raise UsageError(f"seed: {config.seed} leaves no {times} seeds; the largest is {MOST_SEED}.")
     yield config
     for seed in range(config.seed + 1, config.seed + times):
         name = f"{config.study}-seed{seed}"

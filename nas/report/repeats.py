@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from nas.report import trials
 from nas.report.control import Control, controls
+from nas.report.finals import verdict
+from nas.report.probes import probes
 from nas.report.tables import rendered, short
 from searchspace.wording import plural
 
@@ -46,6 +48,13 @@ class Spread:
         factor = T975[freedom - 1] if freedom <= len(T975) else T975_MORE
         return factor * self.deviation / math.sqrt(len(self.values))
 
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain data; the ends of the 95 % interval of the mean are None for one value."""
+        ends: tuple[float | None, float | None] = None, None
+        if len(self.values) > 1:
+            ends = self.mean - self.half_width, self.mean + self.half_width
+        return {"mean": self.mean, "deviation": self.deviation, "low": ends[0], "high": ends[1]}
+
     def __str__(self) -> str:
         low, high = min(self.values), max(self.values)
         return f"mean {short(self.mean)}, standard deviation {short(self.deviation)}, {short(low)} to {short(high)}"
@@ -54,34 +63,45 @@ class Spread:
 @dataclass(frozen=True)
 class Repeats:
     """seeds: of the studies. best: the first objective of the best trial of each. shares: of each front, of the
-    hypervolume of all fronts together. controls: the comparisons of each study by arm, of arms that all have."""
+    hypervolume of all fronts together; None if no study has a front. controls: the comparisons of each study by arm, of
+    arms that all have. verdicts: of the finals of each study that has one, by study. without: why a study has no
+    result, one sentence each. left_out: objectives that fronts ignore: a study has no value of them yet, or has demoted
+    the probe."""
 
     objective: str
     studies: tuple[str, ...]
     seeds: tuple[int, ...]
     best: Spread
-    shares: Spread
+    shares: Spread | None
     fronts: tuple[int, ...]
     controls: dict[str, tuple[Control, ...]]
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a study."""
         found: list[dict[str, Any]] = []
         for place, name in enumerate(self.studies):
             row = {"study": name, "seed": self.seeds[place], f"best {self.objective}": self.best.values[place]}
-            row |= {"front": self.fronts[place], "hypervolume": round(self.shares.values[place], 3)}
+            row["front"] = self.fronts[place]
+            if self.shares:
+                row["hypervolume"] = round(self.shares.values[place], 3)
             row |= {f"than {each[place].name}": each[place].verdict for each in self.controls.values()}
             found.append(row)
         return found
 
     def sentences(self) -> list[str]:
-        """How much the seeds differ, and what they say together about each control."""
+        """How much the seeds differ, what they say together about each control, and the verdicts of the finals."""
         seeds = plural(len(self.seeds), "seed")
-        found = [
-            f"Over {seeds} the best {self.objective} has {self.best}; the share of the hypervolume of all fronts has "
-            f"{self.shares}."
+        shares = f"; the share of the hypervolume of all fronts has {self.shares}" if self.shares else ""
+        ignored = f" The fronts leave out {', '.join(self.left_out)}." if self.left_out else ""
+        return [
+            f"Over {seeds} the best {self.objective} has {self.best}{shares}.{ignored}",
+            *(self._against(each, seeds) for each in self.controls.values()),
+            *(f"{study}: {sentence}" for study, sentence in self.verdicts.items()),
+            *self.without,
         ]
-        return found + [self._against(each, seeds) for each in self.controls.values()]
 
     def _against(self, every: Sequence[Control], seeds: str) -> str:
         mean, low, high, verdict = _difference(every).values()
@@ -95,9 +115,12 @@ class Repeats:
         spreads = {"best": self.best, "hypervolume": self.shares}
         return {
             "repeats": self.rows(),
-            **{name: {"mean": each.mean, "deviation": each.deviation} for name, each in spreads.items()},
+            **{name: each and each.to_dict() for name, each in spreads.items()},
             "controls": {arm: [each.to_dict() for each in some] for arm, some in self.controls.items()},
             "differences": {arm: _difference(some) for arm, some in self.controls.items()},
+            "verdicts": dict(self.verdicts),
+            "without_result": list(self.without),
+            "left_out": list(self.left_out),
             "sentences": self.sentences(),
         }
 
@@ -115,11 +138,14 @@ def _difference(every: Sequence[Control]) -> dict[str, Any]:
     return {"mean": found.mean, "low": low, "high": high, "verdict": verdict}
 
 
-def repeats(some: Sequence[tuple[Reader, Study]]) -> Repeats:
-    """What several studies of one search found together. Raises ValueError if one of them has no finished trial."""
-    objectives = some[0][1].objectives
+def repeats(some: Sequence[tuple[Reader, Study]], without: Sequence[str] = ()) -> Repeats:
+    """What several studies of one search found together. Raises ValueError if one of them has no finished trial.
+
+    without: why other studies of the set are not among them.
+    """
+    objectives, left_out = _shared(some)
     name = objectives[0]["name"]
-    fronts = [trials.front(store, study) for store, study in some]
+    fronts = [trials.front(store, study, [each["name"] for each in objectives]) for store, study in some]
     best = [trials.best(store, study, None, 1) for store, study in some]
     if not all(best):
         raise ValueError("each study must have a finished trial.")
@@ -130,10 +156,22 @@ def repeats(some: Sequence[tuple[Reader, Study]]) -> Repeats:
         studies=tuple(study.name for _, study in some),
         seeds=tuple(study.seed for _, study in some),
         best=Spread(tuple(found[0].values[name] for found in best)),
-        shares=Spread(_shares(fronts, objectives)),
+        shares=Spread(_shares(fronts, objectives)) if any(fronts) else None,
         fronts=tuple(map(len, fronts)),
         controls={arm: tuple(each[arm] for each in compared) for arm in arms},
+        verdicts={study.name: found.sentence for store, study in some if (found := verdict(store, study))},
+        without=tuple(without),
+        left_out=left_out,
     )
+
+
+def _shared(some: Sequence[tuple[Reader, Study]]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """(objectives by which all studies are compared, names of the others)."""
+    every = {each["name"]: each for _, study in some for each in study.objectives}
+    listed = [{each["name"] for each in study.objectives} for _, study in some]
+    demoted = {each.name for store, study in some for each in probes(store, study) if each.demoted}
+    kept = [name for name in every if name not in demoted and all(name in names for names in listed)]
+    return [every[name] for name in kept], tuple(name for name in every if name not in kept)
 
 
 def _shares(fronts: Sequence[Sequence[Trial]], objectives: Sequence[dict[str, Any]]) -> tuple[float, ...]:

@@ -60,9 +60,12 @@ def best(store: Reader, study: Study, objective: str | None = None, limit: int |
     return store.best(study.id, objective, limit, states=TRAINED, purposes=SEARCHED, longest=True)
 
 
-def front(store: Reader, study: Study) -> list[Trial]:
-    """The Pareto front of the search, over the trials that were trained longest."""
-    return store.pareto(study.id, states=TRAINED, purposes=SEARCHED, longest=True)
+def front(store: Reader, study: Study, objectives: Sequence[str] | None = None) -> list[Trial]:
+    """The Pareto front of the search, over the trials that were trained longest. objectives: all by default.
+
+    Raises UsageError if the study has no such objective.
+    """
+    return store.pareto(study.id, objectives, states=TRAINED, purposes=SEARCHED, longest=True)
 
 
 def best_and_front(store: Reader, study: Study) -> tuple[Trial | None, list[Trial]]:

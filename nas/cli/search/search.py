@@ -76,29 +76,40 @@ def search(
 
 
 def _repeated(config: SearchConfig, times: int, quiet: bool, retry_failed: str | None, as_json: bool) -> None:
-    """Run the search with several seeds, and print how much they differ."""
+    """Run the search with several seeds, and print how much they differ. A seed that finds nothing does not end the
+    others; the exit code is then 1.
+
+    Raises NothingFound if none finds anything.
+    """
     from contextlib import ExitStack
 
     from nas.config import factory
     from nas.engine import launch, planning
+    from nas.engine.loop import NothingFound
     from nas.engine.repeats import repeats
-    from nas.report import finals
     from nas.report import repeats as reports
 
     every = list(repeats(config, times))
     for each in every[1:]:  # before hours are spent on the first
         planning.found(each, factory.objectives(each))
     with ExitStack() as stack:
-        done = []
+        done, nothing = [], []
         for each in every:
             if not quiet:
                 note(f"Seed {each.seed}: study {each.study}")
-            result = stack.enter_context(launch.search(each, quiet=quiet, retry_failed=retry_failed))
-            done.append((result.store, result.study))
-            if not quiet and (verdict := finals.verdict(result.store, result.study)):
-                note(verdict.sentence)
-        found = reports.repeats(done)
+            try:
+                result = stack.enter_context(launch.search(each, quiet=quiet, retry_failed=retry_failed))
+            except NothingFound as error:
+                note(str(error))
+                nothing.append(error)
+            else:
+                done.append((result.store, result.study))
+        if not done:
+            raise nothing[0]
+        found = reports.repeats(done, [each.summary for each in nothing])
     print_json(found.to_dict()) if as_json else say(found.to_text())
+    if nothing:
+        raise typer.Exit(1)
 
 
 def _drawn(result: Result, winner: Entrant) -> str:

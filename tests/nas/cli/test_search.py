@@ -2,6 +2,10 @@
 
 import pytest
 
+from nas.config import factory
+from nas.runners.inline import InlineRunner
+from nas.work import Failure, FailureKind, Outcome
+
 
 def test_a_search_prints_its_result_on_stdout_and_its_progress_on_stderr(study):
     ended = study.ended
@@ -48,6 +52,28 @@ def test_all_repeats_are_checked_before_the_first_begins(nas, files):
     refused = nas("search", "tiny.yaml", "--repeat", "2")
     assert refused.code != 0 and "tiny-seed1.db is not a database" in refused.err
     assert not (files / "runs" / "tiny.db").exists()
+
+
+def test_a_seed_that_finds_nothing_does_not_end_the_others(nas, files, monkeypatch):
+    def first_seed_fails(work, progress=None):
+        metrics = {"bits_per_byte": float(len(work.architecture) + work.seed)}
+        failure = Failure(FailureKind.OUT_OF_MEMORY, "too large") if work.seed == 0 else None
+        return Outcome(trial=work.trial, rung=work.rung, seconds=0.0, metrics=metrics, failure=failure)
+
+    monkeypatch.setattr(factory, "runner", lambda config, say: InlineRunner(first_seed_fails))
+    changes = ["--set", "study=again", "--set", "budget.trials=3", "--set", "finals.top=0"]
+    ended = nas("search", "tiny.yaml", "--repeat", "3", "--json", *changes)
+    found = ended.json()
+    found = ended.json()
+    assert ended.code == 1 and "Trial 0, for one: out of memory: too large" in ended.err
+    assert [each["seed"] for each in found["repeats"]] == [1, 2]
+    assert found["without_result"] == ["The study 'again' has no result: every trial failed (3 out of memory)."]
+    assert found["without_result"][0] in nas("search", "tiny.yaml", "--repeat", "3", "--quiet", *changes).out
+
+
+def test_repeats_beyond_the_largest_seed_are_refused(nas, files):
+    refused = nas("search", "tiny.yaml", "--repeat", "2", "--set", f"seed={2**53}")
+    assert refused.code == 2 and "seed: 9007199254740992 leaves no 2 seeds" in refused.err
 
 
 def test_a_plan_says_what_would_run_and_begins_nothing(files, nas):

@@ -26,6 +26,35 @@ def test_studies_that_differ_in_their_seed_are_compared(describe, search, tmp_pa
     assert found.best.values == tuple(best)
     assert max(found.shares.values) <= 1 < sum(found.shares.values) + 1
     assert found.to_text().startswith("The search with 2 seeds\n")
+    told = found.to_dict()["best"]
+    assert told["low"] < min(best) < max(best) < told["high"]  # two values have a wide interval
+
+
+def test_the_verdicts_of_the_finals_belong_to_the_result(describe, search, tmp_path) -> None:
+    finals = "{top: 1, seeds: 2, steps: 10, baselines: transformer, match: parameters, shapes: usual, tune: {}}"
+    made = describe(budget="{trials: 3}", finals=finals, folder=tmp_path)
+    with search(made) as result:
+        found = repeats([(result.store, result.study)], ["The study 'tried-seed1' has no result."])
+    assert found.verdicts["tried"].startswith("Verdict: ")
+    assert found.to_text().endswith(f"\ntried: {found.verdicts['tried']}\nThe study 'tried-seed1' has no result.")
+    assert found.to_dict()["best"]["low"] is None  # one value has no interval
+
+
+def test_an_objective_that_a_machine_has_found_for_one_study_alone_is_left_out(describe, search, tmp_path) -> None:
+    later = "[loss, parameters, {latency: {on: {machine: laptop}, name: laptop_ms}}]"
+    results = [
+        search(describe(seed=str(seed), folder=tmp_path / str(seed), budget="{trials: 3}", objectives=later))
+        for seed in (0, 1)
+    ]
+    store = results[1].store
+    for trial in store.trials(results[1].study.id):
+        store.add_value(trial.id, {"name": "laptop_ms", "direction": "minimize"}, 1.0, rung=3)
+    found = repeats([(each.store, each.store.study("tried")) for each in results])
+    for each in results:
+        each.close()
+    assert found.left_out == ("laptop_ms",)
+    assert "The fronts leave out laptop_ms." in found.sentences()[0]
+    assert max(found.shares.values) <= 1 and min(found.fronts) > 0
 
 
 def test_the_seeds_together_decide_about_a_control() -> None:
