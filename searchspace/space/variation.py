@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 from searchspace.errors import SpaceError
 from searchspace.language.holes import admits, draw, from_unit, same_scalar, unit, values
@@ -20,6 +21,8 @@ from searchspace.space.point import Point
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Scalar
 
 TRIES = 100
+SMALL = 100_000  # points of a space whose mutations are remembered
+RECENT = 2000  # of them, the newest
 
 
 class Variable(Protocol):
@@ -32,6 +35,15 @@ class Variable(Protocol):
 
     def feasible(self, point: Point) -> bool: ...
 
+
+@runtime_checkable
+class Sized(Protocol):
+    """A space that knows its number of points."""
+
+    def size(self) -> Any: ...
+
+
+_RECENT: WeakKeyDictionary[Variable, dict[str, Point | None] | None] = WeakKeyDictionary()
 
 # The kind of change by the field of the hole. A choice of blocks is a swap; any other field tunes.
 KINDS = {
@@ -129,20 +141,46 @@ def replay(
     If `donor` has a hole of the same field elsewhere, its value is taken instead: the one whose path ends most alike.
     """
 
+    recent = _recent(space)
+    key = repr(choices) if recent is not None else ""  # unlike 1 == 1.0 == True, their texts differ
+    if recent is not None and key in recent:
+        return recent[key]
+    is_complete = True
+
     def recorded(path: str, hole: Hole) -> Scalar:
+        nonlocal is_complete
         if path in choices and admits(hole, choices[path]):
             return choices[path]
+        is_complete = False
         same_field = [other for other in donor or () if _field(other) == _field(path)]
         nearest = max(same_field, key=lambda other: _same_end(other, path), default=None)
         if donor and nearest is not None and admits(hole, donor[nearest]):
             return donor[nearest]
         return draw(hole, rng)
 
+    point: Point | None
     try:
         point = space.realise(recorded)
     except SpaceError:  # too many blocks with repeats expanded
-        return None
-    return point if space.feasible(point) else None
+        point = None
+    if point is not None and not space.feasible(point):
+        point = None
+    if recent is not None and is_complete:
+        if len(recent) >= RECENT:
+            del recent[next(iter(recent))]
+        recent[key] = point
+    return point
+
+
+def _recent(space: Variable) -> dict[str, Point | None] | None:
+    """What `replay` found for complete choices, oldest first; None for a large space, where few points come again.
+
+    Near the end of a small space most mutations are known points, and to build each of them takes a millisecond.
+    """
+    if space not in _RECENT:
+        points = space.size().points if isinstance(space, Sized) else None
+        _RECENT[space] = {} if points is not None and points <= SMALL else None
+    return _RECENT[space]
 
 
 def _field(path: str) -> str:

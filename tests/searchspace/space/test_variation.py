@@ -6,6 +6,7 @@ from collections import Counter
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from searchspace.space import variation
 from searchspace.space.space import Space
 from searchspace.space.variation import kind
 
@@ -180,3 +181,31 @@ def test_every_kind_of_change_is_tried_as_often_as_the_others_however_many_holes
         kinds[kind(changed, space.dimensions[changed])] += 1
     assert set(kinds) == {"swap", "widen", "deepen", "reach", "tune"}
     assert min(kinds.values()) > 0.6 * 600 / 5
+
+
+def test_a_small_space_remembers_its_mutations_and_proposes_the_same(monkeypatch):
+    """The constraint leaves out most points."""
+    text = """
+kind: decoder
+width: !choice [16, 24]
+vocabulary: 16
+body: [{residual: {of: {feed_forward: {expand: !int [1, 9], bias: !choice [true, false]}}}}]
+constraints: {parameters: 3k}
+"""
+
+    def walked(space):
+        built, realise = [], space.realise
+        monkeypatch.setattr(space, "realise", lambda choose: built.append(None) or realise(choose))
+        rng, found = random.Random(0), [space.sample(random.Random(1))]
+        for _ in range(200):
+            found.append(variation.mutate(space, found[-1], rng))
+        return [each.choices for each in found], len(built)
+
+    remembered, few = walked(Space.parse(text))
+    longer = Space.parse(text).with_length(64)  # another space: what is feasible depends on the length
+    assert variation._recent(longer) == {}
+    monkeypatch.setattr(variation, "SMALL", 0)
+    plain, many = walked(Space.parse(text))
+    assert remembered == plain
+    assert few < many / 3
+    assert variation._recent(Space.parse(text)) is None
