@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 FIRST = 10  # random trials before the first proposal of the model, if the budget is large or unknown
 FEWEST = 4
+LEAST = 2  # results that a model is fitted to
 LISTED_FIRST = 3  # in a space that is listed
+FAILING = 3  # times that many failures, with two results, are enough to learn where trials fail
 TAUGHT_FIRST = 6  # if what an earlier study predicts of them is confirmed
 LISTED = 400  # a space of at most this many points is listed, and all of them are candidates
 TIE = 0.02  # how much the expected improvement counts there, beside the chance of being on the front
@@ -51,9 +53,11 @@ BUILT = 16  # candidates that are built at most, until some are feasible and new
 class Model(StrategyBase):
     """start: random trials before the model is used. candidates: rows that each round compares. rounds: how often the
     best of them are varied. exact: candidates whose costs are computed. costs: whether computed costs are features too,
-    in a space that is listed. learn_from: names of earlier studies, whose results are `earlier`."""
+    in a space that is listed. opening: the random start counts the strategy's own trials, and ends early if most of
+    them fail; "number" is that of an earlier version. learn_from: names of earlier studies, whose results are
+    `earlier`."""
 
-    EARLIER: ClassVar[dict[str, str]] = {"costs": "values"}
+    EARLIER: ClassVar[dict[str, str]] = {"costs": "values", "opening": "number"}
 
     def __init__(
         self,
@@ -69,15 +73,18 @@ class Model(StrategyBase):
         rounds: Annotated[int, whole(1)] = 3,
         exact: Annotated[int, whole(1)] = 3,
         costs: Literal["features", "values"] = "features",
+        opening: Literal["own", "number"] = "own",
         learn_from: Annotated[tuple[str, ...], names()] = (),
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.first = first_trials(start, trials, points_of(space))
-        self.settled = {"costs": costs} | ({"start": self.first} if start == AUTO else {})
+        self.settled = {"costs": costs, "opening": opening} | ({"start": self.first} if start == AUTO else {})
         self.candidates, self.rounds, self.exact = candidates, rounds, exact
         self.codes = Codes(space)
         self.moves = Moves(self.codes)
         self._earlier, self._costs_are_features = tuple(earlier), costs == "features"
+        self._counts_own = opening == "own"
+        self._own: set[int] = set()  # numbers of the trials of this strategy
         self._pending: dict[int, np.ndarray] = {}  # number of the trial -> row
         self._batch: dict[int, np.ndarray] = {}  # the same, of earlier proposals of the batch that is asked for
         self._batch_hashes: set[str] = set()
@@ -107,10 +114,12 @@ class Model(StrategyBase):
 
     def start(self, started: Started) -> None:
         super().start(started)
+        self._own.add(started.number)
         if started.point is not None:
             self._pending[started.number] = self.codes.row(started.point.choices)
 
     def learn(self, result: Result, failed: bool) -> None:
+        self._own.add(result.number)
         row = self._pending.pop(result.number, None)
         if result.point is not None:
             row = self.codes.row(result.point.choices) if row is None else row
@@ -118,10 +127,9 @@ class Model(StrategyBase):
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
         drawn = np.random.default_rng(rng.getrandbits(64))
-        known = self.knowledge.successes
-        early = known < TAUGHT_FIRST or not self.knowledge.confirmed(TAUGHT_FIRST)
-        if (known < self.first and early) or tried > 20:
-            return self._first_point(rng, drawn, number, tried)
+        if tried > 20 or self._opens():
+            turn = len(self._own) + len(self._batch) if self._counts_own else number
+            return self._first_point(rng, drawn, turn, tried)
         try:
             found = self._modelled(rng, drawn)
         except (np.linalg.LinAlgError, FloatingPointError):  # the search goes on, as evolution
@@ -130,9 +138,18 @@ class Model(StrategyBase):
             return self._evolved(rng)
         return Proposal(found, "model")
 
-    def _first_point(self, rng: Random, drawn: np.random.Generator, number: int, tried: int) -> Proposal:
-        if number % 2 == 0 and tried < 10:
-            taught = self._taught(rng, number // 4) if number % 4 == 0 and number < TAUGHT_FIRST else None
+    def _opens(self) -> bool:
+        """Whether too little is known for the model."""
+        known = self.knowledge
+        if known.successes >= self.first:
+            return False
+        if self._counts_own and known.successes >= LEAST and known.failures >= FAILING * self.first:
+            return False
+        return known.successes < TAUGHT_FIRST or not known.confirmed(TAUGHT_FIRST)
+
+    def _first_point(self, rng: Random, drawn: np.random.Generator, turn: int, tried: int) -> Proposal:
+        if turn % 2 == 0 and tried < 10:
+            taught = self._taught(rng, turn // 4) if turn % 4 == 0 and turn < TAUGHT_FIRST else None
             if taught is not None:
                 return Proposal(taught, "earlier")
             return Proposal(self._random(rng, drawn, alike=True), "random")

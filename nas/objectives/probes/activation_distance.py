@@ -12,6 +12,7 @@ counts as 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -34,7 +35,9 @@ class ActivationDistance(Probe):
 
 
 def of_activations(layers: Sequence[Tensor]) -> float:
-    """The score of the outputs [examples, ...] of one layer or more."""
+    """The score of the outputs [examples, ...] of one layer or more; NaN if one of them is not finite."""
+    if not all(each.isfinite().all() for each in layers):
+        return math.nan  # NaN is not positive, so it would count as an activation that is off
     agreements = torch.zeros(len(layers[0]), len(layers[0]), dtype=torch.float64)
     for each in layers:
         codes = (each.flatten(1) > 0).double().cpu()

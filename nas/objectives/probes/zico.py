@@ -48,9 +48,11 @@ class ZiCo(Probe):
 
 
 def of_gradients(layers: list[Tensor]) -> float:
-    """The score of the gradients [batches, ...] of each layer."""
+    """The score of the gradients [batches, ...] of each layer; NaN if one of them is not finite."""
     total = 0.0
     for each in layers:
+        if not each.isfinite().all():
+            return math.nan  # their spread is NaN, so they would count as gradients that do not vary
         spread = each.std(dim=0, correction=0)
         varies = spread > 0
         ratio = (each.abs().mean(dim=0)[varies] / spread[varies]).sum().item()

@@ -14,7 +14,7 @@ from nas import pareto
 from nas.strategies._surrogate.codes import UNSET, Codes
 from nas.strategies._surrogate.features import Features, Rows, fidelity
 from nas.strategies._surrogate.process import Kernel, Posterior, fitted
-from nas.strategies._surrogate.warp import subset, warp_of
+from nas.strategies._surrogate.warp import bounded, subset, warp_of
 from nas.strategies.earlier import Earlier
 
 FITTED = 128  # results to which the parameters are fitted
@@ -31,7 +31,8 @@ class Lesson:
         self._absent = codes.deepest() if study.deepest else np.zeros(len(codes.paths))
         self._shared = (rows != UNSET).any(0) if len(rows) else np.zeros(len(codes.paths), dtype=bool)
         filled = [codes.filled(row, np.random.default_rng(place)) for place, row in enumerate(rows)]
-        values = np.array([study.values[place] for place in places]).reshape(len(places), -1)
+        told = [[bounded(value) for value in study.values[place]] for place in places]
+        values = np.array(told).reshape(len(places), -1)
         steps = np.array([study.steps[place] for place in places], dtype=float)
         self._models: dict[int, Posterior] = {}
         self.best = np.zeros((0, len(codes.paths)))

@@ -20,7 +20,7 @@ from nas.strategies._surrogate.earlier import Lesson
 from nas.strategies._surrogate.features import Features, Rows, fidelity
 from nas.strategies._surrogate.improvement import normal
 from nas.strategies._surrogate.process import Kernel, Posterior, fitted
-from nas.strategies._surrogate.warp import Warp, standard, subset, warp_of
+from nas.strategies._surrogate.warp import Warp, bounded, standard, subset, warp_of
 
 MOST = 256  # rows of a model
 FITTED = 128  # rows to which its parameters are fitted
@@ -31,12 +31,7 @@ PENDING = 64  # running trials that count, the newest
 CORNER = 1.05  # of the reference point, in ranges of the results
 PARENTS = 40
 CONFIRMED = 0.7  # correlation of the first results with the predictions of an earlier study, without its sign
-LARGEST, LEAST = 1e100, 1e-100  # a larger value counts as this one; a smaller range counts as none
-
-
-def bounded(value: float) -> float:
-    """A value that can be squared."""
-    return min(max(value, -LARGEST), LARGEST)
+LEAST = 1e-100  # a smaller range counts as none
 
 
 def _span(low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -178,6 +173,11 @@ class Knowledge:
     def has(self, rows: np.ndarray) -> list[bool]:
         """Whether each of `rows` [N, D] is that of a result."""
         return [row.tobytes() in self._keys for row in rows.astype(np.float32)]
+
+    @property
+    def failures(self) -> int:
+        """The number of results without values."""
+        return len(self.values) - self.successes
 
     @property
     def several_lengths(self) -> bool:

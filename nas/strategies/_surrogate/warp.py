@@ -7,6 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 SKEWED = 3.0  # the upper half is this many times as wide as the lower one: the logarithm is modelled
+LARGEST = 1e100  # a larger value counts as this one
+
+
+def bounded(value: float) -> float:
+    """A value that can be squared."""
+    return min(max(value, -LARGEST), LARGEST)
 
 
 @dataclass(frozen=True)

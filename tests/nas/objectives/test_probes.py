@@ -121,6 +121,15 @@ def test_one_example_is_not_enough(name, model):
     check_objective(make(name, Shape()), AssociativeRecall(batch=2), "associative_recall")
 
 
+@pytest.mark.parametrize("name", [each for each in PROBES if each != "jacobian_covariance"])
+def test_a_model_that_overflows_has_no_finite_score(name, model):
+    """So its trial fails; `jacobian_covariance` raises an error."""
+    with torch.no_grad():
+        next(model.parameters()).fill_(math.inf)
+    batch = torch.randint(8, (4, 9), generator=torch.Generator().manual_seed(0))
+    assert not math.isfinite(scored(name, model, batch, Tokens()))
+
+
 def test_gradients_that_vanish_have_no_correlation(model):
     with pytest.raises(ValueError, match="does not vary over its inputs: gradients vanish or overflow"):
         jacobian_covariance.of_jacobians(torch.tensor([[1.0, 2.0], [0.0, 0.0]]))

@@ -278,6 +278,41 @@ def test_fewer_random_trials_come_first_if_an_earlier_study_is_confirmed(kind, a
     assert again.ask(after - 1)[0].operator in ("random", "earlier")
 
 
+@pytest.mark.parametrize("opening, kinds", [("own", {1, 4}), ("number", {1})])
+def test_every_second_random_point_has_equal_layers_also_if_controls_take_every_second_number(opening, kinds):
+    strategy = make("model", Space.parse(LAYERS), 0, 1, opening=opening)
+    found = set()
+    for number in range(0, 16, 2):
+        proposal = strategy.ask(number)[0]
+        strategy.start(Started(number, proposal.point))
+        heads = {value for path, value in proposal.point.choices.items() if path.endswith("heads")}
+        found.add(1 if len(heads) == 1 else 4)
+    assert found == kinds
+
+
+@pytest.mark.parametrize("opening, low, high", [("own", 11, 60), ("number", 0, 10)])
+def test_failures_teach_where_trials_end_well_before_the_random_start_is_over(opening, low, high, toy):
+    """One random point in 16 ends well."""
+    strategy = make("model", toy.BitSpace(16), 0, 1, opening=opening, start=8)
+    ended_well = 0
+    for number in range(60):
+        point = strategy.ask(number)[0].point
+        bits = list(point.choices.values())
+        good = all(bits[:4])
+        ended_well += good
+        strategy.start(Started(number, point))
+        strategy.tell(Result(number, 0, 1, point, (float(sum(bits)),) if good else None, None if good else "memory"))
+    assert low <= ended_well <= high
+
+
+def test_an_earlier_study_may_have_values_whose_squares_overflow(toy):
+    earlier = known_results(toy)
+    values = tuple((first * 1e300, second) for first, second in earlier.values)
+    codes = Codes(toy.BitSpace(16))
+    lesson = Lesson(codes, Features(codes), 2, dataclasses.replace(earlier, values=values))
+    assert len(lesson.best) and np.isfinite(lesson.predicted(lesson.best)).all()
+
+
 def test_holes_and_values_that_only_one_space_has_are_left_out(toy):
     earlier = known_results(toy)
     codes = Codes(toy.BitSpace(12))
