@@ -7,6 +7,7 @@ train the whole table to the end. It chooses the best of the trials that it trai
 loss of that trial minus the best final loss of the table, in nats: 0 is the best possible. A run that diverged fails.
 `--calibration` says how often the trials that `extrapolation` stopped would have reached the best trial of that moment,
 and the mean probability that it gave for it; the interval is Wilson's, over the trials of all seeds.
+`--forecast` compares what `extrapolation` expects to cost with what it costs, for some numbers of trials.
 `--forest` says how well a random forest predicts the final loss of architectures of our own table that it has not seen
 (ten-fold cross-validation): it stands in for architectures that were not drawn.
 """
@@ -19,7 +20,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -167,6 +168,35 @@ def calibration(
     return lines
 
 
+def forecasts(curves: Curves, seeds: int, numbers: Sequence[int] = (16, 27, 81, 200, 600)) -> list[dict[str, Any]]:
+    """One row for each number of trials and probability: the training that `extrapolation` expects and needs, as shares
+    of training all trials to the end."""
+    lines = []
+    starts = (0, *curves.rungs)
+    for trials in (each for each in numbers if each <= len(curves.losses)):
+        for probability in (0.01, 0.05, 0.2):
+            options = {"rungs": list(curves.rungs), "probability": probability}
+            spent = []
+            for seed in range(seeds):
+                places = random.Random(seed).sample(range(len(curves.losses)), trials)
+                some = replace(curves, losses=curves.losses[places])
+                spent.append(chosen(some, "extrapolation", options, 1.0, seed)[1])
+            levels = make("extrapolation", {"loss": "minimize"}, **options).forecast(trials)
+            steps = sum(each.units * (each.steps - start) for each, start in zip(levels, starts))
+            expected = steps / trials / curves.rungs[-1]
+            lines.append(
+                {
+                    "table": curves.name,
+                    "trials": trials,
+                    "probability": probability,
+                    "forecast": f"{expected:.3f}",
+                    "needed": f"{fmean(spent):.3f}",
+                    "ratio": f"{expected / fmean(spent):.2f}",
+                }
+            )
+    return lines
+
+
 def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927)."""
     if not count:
@@ -202,6 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--share", type=float, default=0.15)
     parser.add_argument("--forest", action="store_true", help="the error of a forest on our own table instead")
+    parser.add_argument("--forecast", action="store_true", help="of the cost of `extrapolation`, instead")
     parser.add_argument("--calibration", action="store_true", help="of the probabilities of `extrapolation`, instead")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -212,12 +243,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for source in (own, nlp):
         try:
             table = source()
-            lines += (
-                calibration(table, options.seeds) if options.calibration else rows(table, options.seeds, options.share)
-            )
+            if options.forecast:
+                lines += forecasts(table, options.seeds)
+            elif options.calibration:
+                lines += calibration(table, options.seeds)
+            else:
+                lines += rows(table, options.seeds, options.share)
         except Missing as error:
             print(f"Skipped: {error}")
-    title = "of the trials that were stopped" if options.calibration else f"with {options.share:.0%} of full training"
+    title = f"with {options.share:.0%} of full training"
+    if options.forecast or options.calibration:
+        title = "and the forecast of their cost" if options.forecast else "of the trials that were stopped"
     report(f"schedulers on recorded curves {title}", lines, as_json=options.json)
     return 0
 

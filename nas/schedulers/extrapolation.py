@@ -30,7 +30,7 @@ FEWEST = 6  # complete curves before a trial is stopped
 NEAREST = 48  # complete curves of one regression
 RIDGE = 1e-3  # of the standardised slopes
 SMOOTH = 0.9  # of the bandwidth (Silverman 1986, "Density Estimation", eq. 3.31)
-EXPECTED = 3  # one trial in this number is expected to continue
+RECORDS = 2.6  # of a forecast: trials that reach the end for each new record
 Scale = Literal["logarithm", "plain"]
 LOGARITHM: Scale = "logarithm"
 STOPPED = 0.01  # below this probability
@@ -107,12 +107,24 @@ class Extrapolation:
         return self.levels[-1]
 
     def forecast(self, trials: int) -> tuple[Level, ...]:
-        """One trial in three is expected to continue, after those that are all trained to the end."""
+        """After the first trials, which are all trained to the end, a multiple of the new records of a random order
+        reach it: an order of n numbers has log n records, and one of n pairs about half its square on the front. The
+        share that continues falls slowly at first, because short training tells little, and the more slowly, the
+        smaller `probability` is. The constants are those of recorded curves; see benchmarks/README.md."""
+        first, last = min(self.full, trials), len(self.levels) - 1
+        others = trials - first
+        end = max(1.0, min(others, RECORDS * max(0.1, 1 - 4 * self.probability) * self._records(first, trials)))
+        steepness = min(2.0, math.sqrt(0.05 / self.probability))
         found = [Level(trials, 0, self.levels[0])]
-        first = min(self.full, trials)
-        for lower, higher in pairwise(self.levels):
-            found.append(Level(first + (found[-1].units - first) // EXPECTED, lower, higher))
+        for place, (lower, higher) in enumerate(pairwise(self.levels), 1):
+            continuing = others * (end / others) ** ((place / last) ** steepness) if others else 0
+            found.append(Level(first + round(continuing), lower, higher))
         return tuple(found)
+
+    def _records(self, first: int, trials: int) -> float:
+        """The expected number of new records among the trials after the first."""
+        low, high = math.log(first), math.log(trials)
+        return high - low if self.rank == "quality" else (high**2 - low**2) / 2
 
     def _judge(self) -> None:
         """Decide for each waiting trial whether it continues, by what is known now."""

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from benchmarks.tables.schedulers import Curves, calibration, chosen, own, rows
+from benchmarks.tables.schedulers import Curves, calibration, chosen, forecasts, own, rows
 
 
 def test_halving_finds_what_full_training_of_all_would_find_with_a_share_of_it():
@@ -30,3 +30,9 @@ def test_the_probabilities_of_extrapolation_are_about_what_happens():
         return float(given.strip("%")) / float(found.strip("%"))
 
     assert 0.5 < too_high("logarithm") < 2 < too_high("plain")
+
+
+def test_extrapolation_forecasts_its_cost():
+    found = forecasts(own(), 1, (27, 81))
+    assert [each["probability"] for each in found] == [0.01, 0.05, 0.2] * 2
+    assert all(0.75 < float(each["ratio"]) < 1.33 for each in found)
