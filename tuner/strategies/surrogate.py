@@ -10,9 +10,9 @@ On most devices sizes that are powers of two tend to be faster. So the first con
 the model sees how many there are: what one size shows holds for all. Where that is wrong it hides configurations; from
 some point on every other proposal is made without it.
 
-Where the fastest configurations have no fast neighbours, the model ends near another one. So while nothing better is
-found, every third proposal is the one with the best optimistic prediction (Srinivas et al. 2010, "Gaussian Process
-Optimization in the Bandit Setting", https://arxiv.org/abs/0912.3995), which looks farther away.
+Where the fastest configurations have no fast neighbours, the model ends near another one. So in a long search every
+third proposal, while nothing better is found, is the one with the best optimistic prediction (Srinivas et al. 2010,
+"Gaussian Process Optimization in the Bandit Setting", https://arxiv.org/abs/0912.3995), which looks farther away.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRIED = 200  # random configurations; at the start the one farthest from all kno
 CANDIDATES = 20_000  # if the space is larger, this many are drawn at random at each fit
 EVEN = 2.0  # at the start a distance counts less by up to exp(-EVEN), if no size is a power of two
 WITHOUT = 50  # results from which on every other proposal ignores which sizes are powers of two
-STUCK = 20  # results since the fastest one that count as stuck; then ...
+LONG, STUCK = 100, 20  # results from which on, and results since the fastest one, that count as stuck; then ...
 TURN = 3  # ... each of so many proposals ...
 OPTIMISM = 2.5  # ... has the least mean minus so many deviations
 MANY = 0.2  # share of failed configurations that calls for full caution, and for no preference of powers of two
@@ -93,7 +93,7 @@ class Surrogate(Strategy):
     def _is_stuck(self) -> bool:
         """Whether nothing better was found for a while."""
         times = list(self._valid().values())
-        return len(times) - times.index(min(times)) > STUCK
+        return len(times) >= LONG and len(times) - times.index(min(times)) > STUCK
 
     def upcoming(self, asked: int) -> list[int]:
         """The configurations that lie far apart, which depend on no time."""
