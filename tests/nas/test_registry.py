@@ -177,6 +177,22 @@ def test_options_are_valid_exactly_if_they_have_the_declared_types(written):
             checked(Data, written, "data")
 
 
+def test_types_that_are_equal_but_read_text_differently_keep_their_order():
+    def first(value: int | float): ...
+    def second(value: float | int): ...
+
+    assert [type(checked(each, {"value": "3"}, "thing")["value"]) for each in (first, second)] == [int, float]
+    assert [type(checked(each, {"value": "3"}, "thing")["value"]) for each in (second, first)] == [float, int]
+
+
+def test_a_type_that_cannot_be_hashed_is_checked_too():
+    def thing(value: Annotated[int, {"unit": "metres"}]): ...
+
+    assert checked(thing, {"value": 3}, "thing") == {"value": 3}
+    with pytest.raises(UsageError, match="must be a valid integer"):
+        checked(thing, {"value": "x"}, "thing")
+
+
 @given(st.text(min_size=1), st.lists(st.text(min_size=1), unique=True))
 def test_the_nearest_name_is_one_of_the_known(name, known):
     hint = nearest(name, known)
