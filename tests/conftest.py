@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # To ask whether there is a GPU must not start CUDA here: it cannot be used in a fork then.
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
+# New objects until Python searches for garbage, 700 by default. Models and rows are thousands of objects that live on.
+GARBAGE = 20_000
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("nas", "searchspace", "kernels", "tuner", "dashboards", "benchmarks")
 
@@ -122,6 +125,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()  # before it is on, or it would search everything first
+        gc.set_threshold(GARBAGE, *gc.get_threshold()[1:])
         gc.enable()
         if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1":
             quicken_the_interpreter()
@@ -189,6 +193,44 @@ def quicken_the_interpreter() -> None:
             return found[name]
 
         interpreter._get_np_dtype = known
+    _without_idle_checks(interpreter)
+    if {"block_type", "tensor", "tuple", "constexpr", "validate_block_shape"} <= vars(interpreter.tl.core).keys():
+        _make_each_shape_once(interpreter.tl.core)
+
+
+def _without_idle_checks(interpreter) -> None:
+    """Do not compute whether each sum and product of integers overflows.
+
+    Without `debug`, Triton's interpreter ignores the answer, which takes a sixth of its time.
+    """
+    options = getattr(getattr(interpreter, "interpreter_builder", None), "options", None)
+    if getattr(options, "debug", True) is False and getattr(options, "sanitize_overflow", False):
+        interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
+
+
+def _make_each_shape_once(core) -> None:
+    """Let blocks of one shape share its description. Triton makes one for each result, in a third of its time."""
+    described: dict[tuple[int, ...], tuple] = {}  # sizes -> what describes a type, then what describes a tensor
+    make_type, make_tensor = core.block_type.__init__, core.tensor.__init__
+
+    def of_type(self, element_ty, shape):
+        sizes = tuple([each.value if isinstance(each, core.constexpr) else each for each in shape])
+        if sizes not in described or {*map(type, sizes)} != {int}:  # as 16 equals a 16 of NumPy
+            make_type(self, element_ty, shape)  # it rejects invalid shapes
+            constants = core.tuple([core.constexpr(each) for each in sizes])
+            described[sizes] = self.shape, self.numel, str(self.shape), constants, core.constexpr(self.numel)
+        self.element_ty = element_ty
+        self.shape, self.numel, text, *self.of_tensor = described[sizes]
+        self.name = f"<{text}, {element_ty}>"
+
+    def of_tensor(self, handle, type):
+        if not hasattr(type, "of_tensor"):  # a number
+            make_tensor(self, handle, type)
+            return
+        self.handle, self.type, self.dtype = handle, type, type.element_ty
+        self.shape, self.numel = type.of_tensor
+
+    core.block_type.__init__, core.tensor.__init__ = of_type, of_tensor
 
 
 def _once(replace: Callable, language) -> Callable:
