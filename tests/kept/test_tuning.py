@@ -3,9 +3,7 @@
 import gzip
 import importlib.util
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,8 +18,12 @@ OWN = ("kept_scaled", "--load", "own_operation.py", "--problems", "own_problems.
 # A process reads its table once, so each case is a process of its own; they are forked, as imports take seconds.
 FORKED = """
 import contextlib, io, json, os, sys
-import own_operation, torch
+import torch
+sys.path.insert(0, os.getcwd())
+import own_operation
+from kernels.dispatch import tuned
 from nas.cli import main
+tuned.use("cpu", None)  # forget what was read before the fork
 for number, (environment, commands) in enumerate(json.loads(sys.argv[1])):
     if os.fork() == 0:
         os.environ |= environment
@@ -55,7 +57,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_tables_and_lock_files_serve(folder):
+def test_tables_and_lock_files_serve(folder, forked):
     explain = ["tune", "explain", *OWN, "--threads", "1", "--storage", "sqlite:///tuning.db", "--json"]
     show = ["tune", "show", "--json"]
     cases = [
@@ -68,9 +70,8 @@ def test_tables_and_lock_files_serve(folder):
     Path("table.json").write_text(json.dumps(table | {"device": fingerprint("cpu").to_dict()}))  # as if measured here
     text = Path("default.lock.json").read_text()
     Path("changed.lock.json").write_text(text.replace('"whole"', '"parts"'))
-    python = [sys.executable, "-c", FORKED, json.dumps(cases)]
-    path = os.pathsep.join([str(folder), *sys.path])
-    subprocess.run(python, check=True, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"})
+    done = forked(FORKED, json.dumps(cases), folder=folder)
+    assert done.returncode == 0, done.stderr
 
     table, default, error, changed = (json.loads(Path(f"{number}.json").read_text()) for number in range(4))
     for said, file in ((default, "default.lock"), (error, "error.lock")):
