@@ -38,8 +38,11 @@ def folder(tmp_path_factory) -> Path:
     return copied
 
 
-def smaller(config: SearchConfig, folder: Path) -> SearchConfig:
-    """Two trials of one step each with tiny batches, in this process. The length stays: the space is read for it."""
+def smaller(config: SearchConfig, place: Path) -> SearchConfig:
+    """Two trials of one step each with tiny batches, in this process. The length stays: the space is read for it.
+
+    place: the folder of the database. A search reads all databases next to its own.
+    """
     options = {**config.task.options, "batch": 2}
     if config.task.name in OF_TEXT:
         options |= {"batch": 1, "evaluation": factory.shape(config).length}
@@ -53,7 +56,7 @@ def smaller(config: SearchConfig, folder: Path) -> SearchConfig:
             "budget": Budget(trials=2),
             "baselines": (),
             "finals": Finals(),
-            "storage": f"sqlite:///{folder}/{config.study}.db",
+            "storage": f"sqlite:///{place}/nas.db",
             "checkpoints": None,
             "seed": 1,  # with it the spaces of everything give small models
         }
@@ -61,11 +64,11 @@ def smaller(config: SearchConfig, folder: Path) -> SearchConfig:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_an_example_is_read_and_runs_two_trials(name, folder, monkeypatch):
+def test_an_example_is_read_and_runs_two_trials(name, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     config = searchfile.load(folder / f"{name}.yaml")
     written = documents.load(folder / f"{name}.yaml", language.TAGS).data
     assert len(config.baselines) == len(written.get("baselines", []))
-    with launch.search(smaller(config, folder), quiet=True) as result:
+    with launch.search(smaller(config, tmp_path), quiet=True) as result:
         trials = result.store.trials(result.study.id)
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2, [trial.error_text for trial in trials]
