@@ -63,8 +63,9 @@ def _alternatives(type_: Any, role: Role) -> Iterable[Any]:
     if type_ is int or int in get_args(type_):
         if role == "position":
             return (500,)  # the size of a table that must be large enough for a whole sequence
-        # Odd numbers first, because they find more errors. 500 is for fields that small numbers do not fit.
-        return (2, 1, 3) if NoneType in get_args(type_) else (3, 5, 2, 1, 500)
+        # Odd numbers first, because they find more errors. The last two are for fields that small numbers do not fit,
+        # such as the length that a block can read: they exceed the lengths at which blocks are checked.
+        return (2, 1, 3) if NoneType in get_args(type_) else (3, 5, 2, 1, 181, 500)
     return ()  # the default is enough for floats
 
 
