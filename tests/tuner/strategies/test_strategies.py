@@ -11,7 +11,7 @@ from tuner.replay.recorded import limited, synthetic
 from tuner.replay.replay import expected_random, fraction_of_optimum, replay, score
 from tuner.space import TuningSpace
 from tuner.strategies.local_search import LocalSearch
-from tuner.strategies.surrogate import TURN, Surrogate, ranked
+from tuner.strategies.surrogate import TURN, Surrogate, modelled, ranked
 
 NAMES = strategies.STRATEGIES.names()
 RECORDED = synthetic(0)
@@ -105,20 +105,26 @@ def test_the_default_begins_with_powers_of_two_and_later_doubts_them():
     assert best in order
 
 
-def test_the_default_looks_farther_away_while_nothing_better_is_found(monkeypatch):
-    monkeypatch.setattr("tuner.strategies.surrogate.LONG", 40)
+def test_the_default_looks_where_it_knows_less_while_nothing_better_is_found(monkeypatch):
     space = TuningSpace.product({"x": [16 * n for n in range(1, 17)], "y": [1, 2, 4, 8, 16], "z": [1, 2, 3, 4]})
-    strategy, far, near = Surrogate(space, 0), [], []
-    for number in range(75):
-        stuck = number > 0 and strategy._is_stuck()
-        known = space.features[list(strategy.results)]
-        asked = strategy.ask()
-        if stuck:
-            nearest = ((known - space.features[asked]) ** 2).sum(1).min()
-            (near if number % TURN else far).append(nearest)
-        strategy.tell(asked, 1 + abs(np.log2(space.configuration(asked)["x"] / 128)))
-    assert len(far) > 5
-    assert np.median(far) > 1.5 * np.median(near)
+    rng = np.random.default_rng(0)
+    times = 1 + np.abs(space.features - space.features[100]).sum(1) + 0.3 * rng.random(len(space))
+    known = sorted(rng.choice(len(space), 8 * TURN, replace=False), key=lambda each: times[each])
+
+    def asked():
+        """The proposal after all results, the fastest of which came first, and how little is known of it."""
+        strategy = Surrogate(space, 0)
+        for number in known:
+            strategy.tell(number, times[number])
+        found = strategy.ask()
+        mean, deviation = strategy.process.predict(known, modelled(times[known], 0.5))
+        return mean[found], deviation[found]
+
+    near = asked()
+    monkeypatch.setattr("tuner.strategies.surrogate.LONG", len(known))
+    far = asked()
+    assert far[1] > 1.05 * near[1]
+    assert far[0] - 2.5 * far[1] < near[0] - 2.5 * near[1]
 
 
 def test_the_default_learns_which_configurations_lack_a_resource():
