@@ -31,6 +31,7 @@ from nas.finals import judgement, result
 from nas.finals.entrants import TRAINED
 from nas.finals.finals import Finals
 from nas.finals.result import Report
+from nas.report import control
 from nas.report.console import Reporter
 from nas.runners.contract import Runner
 from nas.store import Store, Study, TrialState, Unit
@@ -133,7 +134,7 @@ class Search:
         if self.proposer.exhausted:
             self.reporter.say(str(self.proposer.exhausted))
         ended = ending(self.proposer, self.config.budget, time_is_up=self._time_is_up())
-        self.store.update_study(self.study.id, ending=ended)
+        self.store.update_study(self.study.id, ending=ended | control.to_keep(self.store, self.study))
         self.store.stop_trials(self.study.id)
         if not self.store.best(self.study.id, limit=1, states=TRAINED, purposes=("search",)):
             raise _nothing_found(self.store, self.study)

@@ -26,6 +26,7 @@ EQUAL = 1.5  # the largest ratio of two costs that are called equal
 MOST = 10_000  # units that are read, the first ones of the study
 RANDOM = "random"  # the operator of a random proposal, and the strategy
 METHOD = "permutation test of trials trained equally long, 95 % interval"
+KEPT = "controls"  # the key in the ending of a study
 Values = Mapping[str, float]
 Later = Mapping[int, Values | None]  # by trial: what machines found later; None if it does not run on one
 
@@ -49,6 +50,11 @@ class Control:
     unit: str
     start: int = 0
     without: tuple[str, ...] = ()
+
+    @classmethod
+    def kept(cls, document: Mapping[str, Any]) -> Control:
+        """From JSON, which has lists in place of tuples."""
+        return cls(**{**document, **{name: tuple(document[name]) for name in ("shares", "trials", "cost", "without")}})
 
     @property
     def verdict(self) -> str:
@@ -90,11 +96,38 @@ class Control:
 
 
 def controls(store: Reader, study: Study) -> list[Control]:
-    """The search against each control arm that has results; empty if there is none."""
-    names = _names(study)
-    if not names:
+    """The search against each control arm that has results; empty if there is none.
+
+    What the study kept when its search ended is used again, unless there are further results or objectives.
+    """
+    if not _names(study):
         return []
-    read = store.results_since(study.id, limit=MOST, light=True)
+    read = _results_of_search(store, study)
+    kept = (study.ending or {}).get(KEPT)
+    if kept is None or kept["of"] != _basis(study, read):
+        return _computed(store, study, read)
+    return [Control.kept(each) for each in kept["found"]]
+
+
+def to_keep(store: Reader, study: Study) -> dict[str, Any]:
+    """What a study with control arms adds to its ending: to compute it takes NumPy, and a second for 10,000 units."""
+    if not _names(study):
+        return {}
+    read = _results_of_search(store, study)
+    found = [asdict(each) for each in _computed(store, study, read)]
+    return {KEPT: {"of": _basis(study, read), "found": found}}
+
+
+def _results_of_search(store: Reader, study: Study) -> list[Unit]:
+    return [each for each in store.results_since(study.id, limit=MOST, light=True) if each.purpose == SEARCH]
+
+
+def _basis(study: Study, read: Sequence[Unit]) -> dict[str, Any]:
+    """What a comparison was computed from. Units are never changed after they have ended."""
+    return {"results": len(read), "objectives": [each["name"] for each in study.objectives]}
+
+
+def _computed(store: Reader, study: Study, read: Sequence[Unit]) -> list[Control]:
     units, later = [each for each in read if counts(each)], _later(read)
     without = tuple(each.name for each in probes(store, study) if each.demoted)
     signs = {
@@ -103,7 +136,7 @@ def controls(store: Reader, study: Study) -> list[Control]:
         if each["name"] not in without
     }
     start = _start(store, study)
-    found = (_compared(arm, name, units, signs, later, start) for arm, name in names.items())
+    found = (_compared(arm, name, units, signs, later, start) for arm, name in _names(study).items())
     return [replace(each, without=without) for each in found if each is not None]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nas.report.control import KEPT
 from nas.report.data import data_lines
 from nas.report.spending import Spending, amount, spending
 from nas.store.records import FINAL, SEARCH
@@ -96,7 +97,7 @@ def header(store: Reader, study: Study, trials: int | None = None, failed: Seque
         final_failures=_by_kind(each for each in failed if each.purpose == FINAL),
         seed=study.seed,
         final_seeds=tuple(sorted({trial.seed for trial in finals})),
-        ending=study.ending,
+        ending=study.ending and {key: value for key, value in study.ending.items() if key != KEPT},
         cut_off=cut_off(study.ending, study.config.get("budget", {})),
         data=study.config.get("data_facts"),
     )

@@ -1,6 +1,7 @@
 """Whether a search was better than its control arms."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,24 @@ def test_random_search_is_not_called_better_than_random_search(arms, search, tmp
     assert 5 <= found.trials[1] <= 8 and abs(found.cost[0] / found.cost[1] - 1) < 0.3
     assert "The search was not better than random search: at equal cost" in text
     assert found.start == 0, "random search is no start of another strategy"
+
+
+def test_a_study_keeps_the_comparison_until_there_are_further_results(arms, search, monkeypatch):
+    def computed(*_):
+        raise AssertionError("the kept comparison is used")
+
+    config = arms({"random": 0.4}, strategy="random", budget="{trials: 20}", scheduler=HALVING)
+    with search(config) as result:
+        kept, study = report.controls(result.store, result.study), result.study
+        older = replace(study, ending={**study.ending, "controls": None})
+        grown = replace(study, objectives=[*study.objectives, {"name": "state_bytes", "direction": "minimize"}])
+        assert report.controls(result.store, older) == kept
+        assert report.header(result.store, study).to_dict()["ending"].keys() == {"limit", "not_started", "not_promoted"}
+        monkeypatch.setattr("nas.fronts.compare", computed)
+        assert report.controls(result.store, study) == kept
+        with pytest.raises(AssertionError):
+            report.controls(result.store, older)
+        assert report.controls(result.store, grown) == [], "no trial has the new objective"
 
 
 def test_a_search_that_is_judged_by_its_random_start_says_so(arms, search, tmp_path):
