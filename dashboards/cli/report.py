@@ -11,6 +11,7 @@ import typer
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import note, print_json
+from searchspace.language.collecting import collected_later
 
 
 class Format(StrEnum):
@@ -21,6 +22,7 @@ class Format(StrEnum):
 
 
 @app.command()
+@collected_later()
 def report(
     study: StudyName,
     output: Annotated[

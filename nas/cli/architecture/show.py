@@ -11,6 +11,7 @@ from nas.cli.app import app
 from nas.cli.options import ArchitectureName, AsJson, Batch, Length, Storage, cost_shape
 from nas.cli.output import note, print_json, say
 from nas.report.tables import rendered
+from searchspace.language.collecting import collected_later
 
 if TYPE_CHECKING:
     from searchspace.lines import Drawing
@@ -19,6 +20,7 @@ SHORT = 12  # digits of a hash that people are shown
 
 
 @app.command()
+@collected_later()
 def show(
     architecture: ArchitectureName,
     length: Length = None,

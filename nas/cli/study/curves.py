@@ -11,6 +11,7 @@ from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import note, print_json, print_rows, say
 from nas.errors import UsageError
+from searchspace.language.collecting import collected_later
 from searchspace.wording import plural
 
 MARKS = "▁▂▃▄▅▆▇█"
@@ -42,7 +43,8 @@ def curves(
 
     Example: nas curves quickstart --to tensorboard -o curves --follow
     """
-    from nas import location, report
+    with collected_later():  # the imports alone: to follow a study takes hours
+        from nas import location, report
 
     if to is None and (follow or out is not None):
         raise UsageError("--out and --follow need --to, such as --to tensorboard.")

@@ -10,11 +10,13 @@ import typer
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import print_json, say
+from searchspace.language.collecting import collected_later
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @app.command()
+@collected_later()
 def table(
     study: StudyName,
     out: Annotated[

@@ -1,12 +1,13 @@
 """The command line as a whole: help, exit codes, pages, completion."""
 
 import ast
+import gc
 import subprocess
 import sys
 
 import pytest
 
-from nas.cli import app
+from nas.cli import app, main
 from nas.cli.app import EXIT_CODES
 from nas.cli.reference import commands, page
 from nas.config.schema import HIDDEN, Arm, Budget, Finals, Limits, Named, SearchConfig
@@ -104,6 +105,14 @@ def test_an_interrupted_command_ends_with_130(nas, monkeypatch):
 
     assert ended.code == 130
     assert "Interrupted." in ended.err
+
+
+def test_the_end_of_a_command_does_not_look_for_garbage(monkeypatch):
+    last = []
+    monkeypatch.setattr("atexit.register", last.append)
+    monkeypatch.setattr(app, "run", lambda: None)
+    main()
+    assert last == [gc.freeze], "first, so that it runs after all others"
 
 
 def test_a_reader_that_goes_away_is_no_error(finished, root):
