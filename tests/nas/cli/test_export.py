@@ -93,6 +93,7 @@ def test_an_exported_architecture_is_trained_and_profiled(study, nas, tmp_path):
         (["--best", "--out", "nowhere/best.yaml"], 1, "Could not write nowhere/best.yaml"),
         (["--best", "--out", "runs"], 2, "is a folder"),
         (["--best", "--out", "best.safetensors"], 2, "is YAML"),
+        (["--best", "--out", "best.py"], 2, "For python name a folder: --format python --out best."),
     ],
 )
 def test_what_cannot_be_exported_is_told(arguments, code, said, study, nas):
