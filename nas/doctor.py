@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import sys
 import tempfile
@@ -135,7 +136,8 @@ def _database(storage: str | None) -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as folder:
         file = file_of(parse(storage)) if storage else None
         if storage and file is not None and not file.exists():
-            return False, f"there is no file {file}; `nas search --storage {location.shown(storage)}` would make it"
+            made_by = shlex.join(["nas", "search", "FILE", "--storage", location.shown(storage)])
+            return False, f"there is no file {file}; `{made_by}` would make it"
         with open_reader(storage) if storage else open_store(Path(folder) / "doctor.db") as store:
             names = [study.name for study in store.studies()]
     if storage is None:

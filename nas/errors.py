@@ -31,4 +31,4 @@ class DamageError(StoreError):
     @classmethod
     def of_row(cls, row: str, found: str) -> DamageError:
         """An error about one row, such as "table trial, number 3"."""
-        return cls(f"The study database is damaged: {row}: {found}. `nas doctor --storage` lists all that is.")
+        return cls(f"The study database is damaged: {row}: {found}. `nas doctor --storage FILE` lists all that is.")

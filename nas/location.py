@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,22 @@ def url(storage: str | Path) -> str:
 def shown(storage: str | Path) -> str:
     """The URL without its password, for messages."""
     return secrets.shown(parse(storage))
+
+
+def command(store: Reader, study: str, *words: str) -> str:
+    """`nas WORDS` about a study in `store`, as it can be copied: with --storage if the study's name is not enough."""
+    return shlex.join(["nas", *words, *option(store, study)])
+
+
+def option(store: Reader, study: str) -> list[str]:
+    """The words --storage and a database; none if that is where a command looks for the study by its name."""
+    found = store.database.url
+    return [] if found == parse(storage_of(study)) else ["--storage", secrets.option(found)]
+
+
+def trial_name(store: Reader, study: str, number: int) -> str:
+    """A trial as an argument of a command that can be copied."""
+    return shlex.join([f"{study}:{number}", *option(store, study)])
 
 
 def trial_reference(reference: str) -> tuple[str, int] | None:

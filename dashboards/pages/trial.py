@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from dashboards.server.parameters import NotFound
 from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
 from nas.latency import evidence
+from nas.location import trial_name
 from nas.report import trials
 from nas.report.tables import duration, reason, short
 from nas.store import Trial
@@ -60,7 +60,7 @@ def view(ask: Ask) -> View:
     lines, problem = _lines(ask, trial)
     picture = shaded(ask, trial, lines)
     curve = study.reader.curve(study.study.id, number)
-    name = quote(f"{study.study.name}:{number}")
+    name = trial_name(study.reader, study.study.name, number)
     title = f"Trial {number}"
     return View(
         template="trial.html",
@@ -79,7 +79,7 @@ def view(ask: Ask) -> View:
             "facts": _facts(study, trial),
             "picture": Markup(_drawn(picture, problem, title)),
             "reason": reason(trial.error_text or ""),
-            "commands": [f"nas show {name}", f"nas export {name} -o model.py", f"nas profile {name}"],
+            "commands": [f"nas show {name}", f"nas export {name} --format python -o model", f"nas profile {name}"],
             "quantities": picture.offered.items(),
             "shade": picture.chosen,
             "remarks": [each for each in (problem if lines else "", picture.note) if each],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nas import tasks
+from nas import location, tasks
 from nas.config import factory
 from nas.config.checks import find_final_baseline
 from nas.config.schema import Budget, GivenBaseline, Named, SearchConfig
@@ -86,7 +86,8 @@ def check_ended(store: Store, study: Study) -> None:
     left = open_units[UnitState.QUEUED] + open_units[UnitState.RUNNING]
     finals = any(count.purpose == "final" for count in store.counts(study.id))
     if study.ending is None and not finals and left:
+        command = location.command(store, study.name, "search", study.name)
         raise UsageError(
             f"The search of {study.name!r} has not ended: {left} {'unit is' if left == 1 else 'units are'} left. "
-            f"`nas search {study.name}` continues it."
+            f"`{command}` continues it."
         )

@@ -16,7 +16,10 @@ LOADED = 1.05  # times the quietest run of a fixed computation: above this the l
 
 
 def sentence(name: str, found: Mapping[str, Any], trial: str) -> str:
-    """How the latency `name` of `trial` (STUDY:NUMBER) was found, and the command that measures it again."""
+    """How the latency `name` of a trial was found, and the command that measures it again.
+
+    trial: STUDY:NUMBER, followed by --storage if a command needs it.
+    """
     checked = found["cross_check"]
     predicted = checked and found["kind"] == "predicted"
     within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if predicted else ""

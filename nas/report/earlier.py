@@ -12,11 +12,13 @@ from nas.store import FINAL, TrialState
 if TYPE_CHECKING:
     from nas.store import Reader, Study, Trial
 
-SENTENCE = "An earlier version ran these finals. `nas verdict {study}` runs them as they are run today."
+SENTENCE = "An earlier version ran these finals. `{command}` runs them as they are run today."
 
 
 def finals(store: Reader, study: Study) -> FinalsResult | None:
     """The entrants, best first; None if the study has no such finals."""
+    from nas.location import command  # SQLAlchemy
+
     if not store.arms(study.id, FINAL):
         return None
     trials = store.trials(study.id, states=(TrialState.COMPLETE,), purposes=(FINAL,))
@@ -44,7 +46,7 @@ def finals(store: Reader, study: Study) -> FinalsResult | None:
         "finalists": [_entrant(store, study, own) for own in ranked],
         "baseline": None,
         "verdict": None,
-        "sentence": SENTENCE.format(study=study.name),
+        "sentence": SENTENCE.format(command=command(store, study.name, "verdict", study.name)),
         "sequence": study.sequence,
     }
     return of_first_version(document, study.created_at, is_current=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,8 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
     begins = header(store, study).to_text()
     front = trials.rows(store, study, trials.front(store, study))
     if not front and not trials.best(store, study, limit=1):
-        return f"{begins}\n\nNo trial has finished, so there is nothing to show; `nas status` says why."
+        why = _command(store, study, "status", study.name)
+        return f"{begins}\n\nNo trial has finished, so there is nothing to show; `{why}` says why."
     shown = rendered(trials.shown(front)) if front else trials.why_no_front(store, study)
     parts = [begins, "\nPareto front of the search (validation data)", shown]
     if loaded := never_quiet(store, study):
@@ -80,9 +80,15 @@ def pending(store: Reader, study: Study) -> list[str]:
         if missing := sum((each.number, rung) not in known for each in trained):
             found.append(
                 f"{name}: {plural(missing, 'trial')} wait{'s' if missing == 1 else ''} for the machine {machine}: "
-                f"{shlex.join(['nas', 'latency', 'serve', study.name, '--machine', machine])}"
+                f"{_command(store, study, 'latency', 'serve', study.name, '--machine', machine)}"
             )
     return found
+
+
+def _command(store: Reader, study: Study, *words: str) -> str:
+    from nas.location import command  # SQLAlchemy
+
+    return command(store, study.name, *words)
 
 
 def without_result(store: Reader, study: Study) -> str:

@@ -191,13 +191,16 @@ def _activity(trial: Trial, found: Mapping[int, Activity]) -> str | None:
     return found.get(trial.number, Activity.PAUSED).value
 
 
-def story_text(told: Mapping[str, Any]) -> str:
-    """`story` in a line, with the latencies and the failure in lines of their own."""
+def story_text(told: Mapping[str, Any], trial: str | None = None) -> str:
+    """`story` in a line, with the latencies and the failure in lines of their own.
+
+    trial: what a command calls it, if STUDY:NUMBER is not enough.
+    """
     parents = ", ".join(f"trial {number}" for number in told["parents"])
     name = f"trial {told['trial']}" if told["final"] is None else f"final {told['final']} (trial {told['trial']})"
     state = told["activity"] or told["state"]
     lines = [f"{told['study']} {name}: {state}; {told['operator']}{parents and f' of {parents}'}"]
-    trial = f"{told['study']}:{told['trial']}"
+    trial = trial or f"{told['study']}:{told['trial']}"
     lines += [evidence.sentence(name, found, trial) for name, found in told["evidence"].items()]
     if told["error"]:
         lines.append(f"{told['error']['kind']}: {reason(told['error']['text'] or '')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, inspect
 
 from nas.errors import DamageError, StoreError
 from nas.store.database.engine import CACHE_KIB, RETRY_SECONDS, WAIT_SECONDS, Database, file_of, parse
+from nas.store.database.secrets import option
 from nas.store.migrate import HEAD, migrate, refuse_newer, version_of
 from nas.store.reading import Reader
 from nas.store.store import Store
@@ -86,8 +88,8 @@ def open_reader(
         refuse_newer(version, database.place)
         if file is None:
             raise StoreError(
-                f"{database.place} was made by an earlier Tessera. `nas search STUDY` brings it up to date; "
-                "earlier versions cannot use it afterwards."
+                f"{database.place} was made by an earlier Tessera. `nas search STUDY --storage "
+                f"{shlex.quote(option(url))}` brings it up to date; earlier versions cannot use it afterwards."
             )
         return _current_copy(database, wait)
     except BaseException:
@@ -103,14 +105,14 @@ def damage_of_opened() -> StoreError | None:
         try:
             with open_reader(where) as reader:
                 found = damage(reader.database)
-                place = reader.database.place
+                place, command = reader.database.place, reader.database.doctor
         except StoreError as error:
             return error
         if found:
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             rows = "; ".join(str(each) for each in found[:SHOWN])
             return DamageError(
-                f"{place} is damaged: {rows}{more}. `nas doctor --storage` lists all. Keep a copy, then take your last "
+                f"{place} is damaged: {rows}{more}. `{command}` lists all. Keep a copy, then take your last "
                 "backup; other studies and trials can still be read."
             )
     return None
@@ -152,7 +154,7 @@ def _current_copy(database: Database, wait: float) -> Reader:
             source.close()
         database.close()
         current = Database(parse(path), wait=wait)
-        current.place = database.place
+        current.url, current.place = database.url, database.place
         _bring_up_to_date(current, path)
     except BaseException:
         folder.cleanup()

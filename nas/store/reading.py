@@ -267,7 +267,7 @@ class Reader:
     def _check(self, rows: Callable[[Connection], Iterator[Damage]]) -> None:
         found = self._read(lambda connection: next(rows(connection), None))
         if found is not None:
-            raise DamageError(f"{self.database.place} is damaged: {found}. `nas doctor --storage` lists all.")
+            raise DamageError(f"{self.database.place} is damaged: {found}. `{self.database.doctor}` lists all.")
 
     def measurements(
         self,

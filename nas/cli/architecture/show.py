@@ -36,8 +36,8 @@ def show(
 
     Example: nas show transformer_decoder:small --length 512 --svg transformer.svg
     """
+    from nas import location
     from nas.latency import evidence
-    from nas.location import open_existing, trial_reference
     from nas.report import trials
     from searchspace.lines import kept
 
@@ -45,10 +45,12 @@ def show(
         _write_picture(architecture, svg, storage, length, batch)
         return
     history, drawing, found = None, None, None
-    if trial := trial_reference(architecture):
-        store, study = open_existing(trial[0], storage)
+    named = architecture
+    if trial := location.trial_reference(architecture):
+        store, study = location.open_existing(trial[0], storage)
         with store:
             history, stored = trials.story(store, study, trial[1]), store.trial(study.id, trial[1])
+            named = location.trial_name(store, study.name, trial[1])
             if length is None and batch == 1 and not defaults:
                 drawing = kept(store.drawing(study.id, stored.architecture_hash))
                 found = stored.architecture_hash, stored.architecture
@@ -64,7 +66,7 @@ def show(
     if drawing.halting:
         say(drawing.halting)
     if history:
-        note("\n" + trials.story_text(history))
+        note("\n" + trials.story_text(history, named))
         if history["rungs"]:
             note(rendered(trials.shown_rungs(history)))
         if served := evidence.served(history["evidence"]):

@@ -12,7 +12,7 @@ from nas.cli.output import note, print_json, say
 from searchspace.wording import plural
 
 if TYPE_CHECKING:
-    from nas.study import Ask
+    from nas.study import Ask, Study
 
 
 @app.command()
@@ -32,24 +32,25 @@ def ask(
 
     with open_study(storage_of(study, storage), study) as opened:
         asked = opened.ask(count, lease_seconds=lease)
+        texts = [_text(each, opened) for each in asked]
     if as_json:
         print_json([each.as_dict() for each in asked])
     else:
-        say("---\n".join(_text(each, study, storage) for each in asked), end="")
+        say("---\n".join(texts), end="")
     if not asked:
         note("There is nothing to do: the budget is spent, or other processes work on all open trials.")
         raise typer.Exit(1)
 
 
-def _text(asked: Ask, study: str, storage: str | None) -> str:
+def _text(asked: Ask, study: Study) -> str:
     """The architecture as YAML; comments say what to do and how to report the result."""
-    from nas.store.database.secrets import redacted
+    from nas.location import command
 
+    answer = command(study.store, study.name, "tell", study.name, str(asked.unit), "--owner", asked.owner)
     continues = f" (it continues from {asked.checkpoint})" if asked.checkpoint else ""
-    where = f" --storage {redacted(storage)}" if storage else ""
     return (
         f"# trial {asked.trial} {_task(asked)}{continues}\n"
-        f"# answer: nas tell {study} {asked.unit}{where} --owner {asked.owner} METRIC=VALUE ...\n"
+        f"# answer: {answer} METRIC=VALUE ...\n"
         f"{asked.architecture.text()}"
     )
 

@@ -49,7 +49,6 @@ def search(
     from nas.config.found import find_search
     from nas.engine import launch
     from nas.report import finals, summary, trials
-    from nas.store.database.secrets import redacted
 
     if not quiet:
         note(f"Reading {file} and preparing its data")
@@ -65,14 +64,12 @@ def search(
         else:
             say(summary.to_text(result.store, result.study, verdict, partial(_drawn, result)))
         found = trials.front(result.store, result.study)
+        best = location.command(result.store, config.study, "best", config.study)
+        export = location.command(result.store, config.study, "export", config.study, "--best")
     if not found:
         raise typer.Exit(1)
     if not quiet:
-        where = f" --storage {redacted(storage)}" if storage else ""
-        note(
-            f"Every trial is in {location.shown(config.storage)}; `nas best {config.study}{where}` and "
-            f"`nas export {config.study} --best{where}` read it."
-        )
+        note(f"Every trial is in {location.shown(config.storage)}; `{best}` and `{export}` read it.")
 
 
 def _repeated(config: SearchConfig, times: int, quiet: bool, retry_failed: str | None, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,6 +92,6 @@ def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
             return find_search(name, storage)
         raise UsageError(
             f"{name!r} is not a study here.{nearest(name, location.known_studies())} For an architecture, name the "
-            f"search file or study whose task and recipe to use: nas verdict {name} --like FILE."
+            f"search file or study whose task and recipe to use: `nas verdict {shlex.quote(name)} --like FILE`."
         )
     return again.of_architecture(architectures.find(name, storage), find_search(like, storage))

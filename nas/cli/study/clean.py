@@ -24,6 +24,8 @@ def clean(
 
     Example: nas clean quickstart --dry-run
     """
+    import shlex
+
     from nas import location
     from nas.config.factory import CACHE
     from nas.upkeep import cleaning
@@ -33,7 +35,8 @@ def clean(
         removed = cleaning.clean(store, found, CACHE, dry_run=dry_run)
         newer = cleaning.newer_database(store, found)
     if newer is not None:
-        note(f"The files of {study} are kept: {newer} has later results of it. Clean that one: --storage {newer}")
+        command = shlex.join(["nas", "clean", study, "--storage", str(newer)])
+        note(f"The files of {study} are kept: {newer} has later results of it. Clean that one: {command}")
     print_rows([vars(each) for each in removed], as_json, empty="There is nothing to remove.")
     if removed and not as_json:
         note(f"{'To be removed' if dry_run else 'Removed'}: {cleaning.summary(removed)}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from sqlalchemy.util import LRUCache
 
 from nas.errors import StoreError
 from nas.store.database.diagnosis import NO_WRITES, explain, is_full, may_pass, sqlstate
-from nas.store.database.secrets import holds_secret, redacted, shown
+from nas.store.database.secrets import holds_secret, option, redacted, shown
 from nas.store.database.waiting import OWN_WAIT, Turn, is_busy
 
 T = TypeVar("T")
@@ -77,6 +78,7 @@ class Database:
     ):
         """reads_only: whether the database itself refuses every change through these connections. cache_kib: of each
         of them, if it only reads SQLite."""
+        self.url = url
         self.place = _place(url)
         self.file = file_of(url)
         self.wait = wait
@@ -90,6 +92,11 @@ class Database:
     @property
     def dialect(self) -> str:
         return self.engine.dialect.name
+
+    @property
+    def doctor(self) -> str:
+        """The command that says what is damaged."""
+        return shlex.join(["nas", "doctor", "--storage", option(self.url)])
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction that changes nothing."""

@@ -17,6 +17,12 @@ def shown(url: URL) -> str:
     return redacted(url.render_as_string(hide_password=True)).replace("+psycopg", "")
 
 
+def option(url: URL) -> str:
+    """The URL as a value of `--storage`: a path for a SQLite file, else without its password."""
+    is_file = url.get_backend_name() == "sqlite" and not url.query and not (url.database or "").startswith("file:")
+    return str(url.database) if is_file else shown(url)
+
+
 def redacted(text: str) -> str:
     """`text` with the password of every URL and connection string in it hidden, also of those that are malformed."""
     return _PARAMETER.sub(rf"\1{HIDDEN}", _AFTER_USER.sub(rf"\1:{HIDDEN}@", text))

@@ -1,5 +1,7 @@
 """nas ask and nas tell: workers from outside share a study by leases."""
 
+import re
+import shlex
 import time
 
 import pytest
@@ -136,3 +138,11 @@ def test_a_study_that_is_not_there_is_told(command, unstarted, nas):
 
     assert ended.code == 3
     assert "Did you mean 'tiny'?" in ended.err
+
+
+def test_the_answer_that_ask_suggests_works_wherever_the_database_is(files, nas):
+    package.open_study("my units.db", "tiny", "tiny.yaml").close()
+    text = nas("ask", "tiny", "--storage", "my units.db").out
+    answer = re.search(r"# answer: nas (.+) METRIC=VALUE", text)[1]
+
+    assert nas(*shlex.split(answer), "bits_per_byte=2.5").code == 0

@@ -1,5 +1,8 @@
 """nas plan, nas search and nas train."""
 
+import re
+import shlex
+
 import pytest
 
 from nas.config import factory
@@ -227,3 +230,14 @@ def test_what_cannot_be_trained_is_told_without_a_traceback(arguments, code, sai
     assert (ended.code, ended.out) == (code, "")
     assert said in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_the_commands_that_a_search_suggests_work_wherever_its_database_is(files, nas):
+    """The search file names the database; `nas best` does not know that file."""
+    with (files / "tiny.yaml").open("a") as file:
+        file.write("storage: elsewhere.db\n")
+    ended = nas("search", "tiny.yaml", "--set", "finals.top=0", "--set", "budget.trials=2")
+    suggested = re.findall(r"`nas (.+?)`", ended.err)
+
+    assert ended.code == 0 and len(suggested) == 2
+    assert all(nas(*shlex.split(each)).code == 0 for each in suggested)
