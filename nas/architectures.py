@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nas.config.kinds import not_an_architecture
 from nas.errors import UsageError
 from nas.files import is_file
 from searchspace import zoo
@@ -75,22 +76,12 @@ def _of_file(path: str, given: Callable[[], Mapping[str, Scalar]]) -> Architectu
     try:
         return Architecture.load(path)
     except SpaceError:
-        if _is_search_file(path):
-            raise UsageError(
-                f"{path} is a search file, not an architecture; `nas search {path}` runs it. An architecture of its "
-                "study is written STUDY:TRIAL, as in quickstart:17."
-            ) from None
+        if other := not_an_architecture(Path(path)):
+            raise UsageError(other) from None
         fields = given()
         if not fields:
             raise
     return Architecture.load(path, given=fields)
-
-
-def _is_search_file(path: str) -> bool:
-    from searchspace.language import documents, language
-
-    found = documents.load(path, tags=language.TAGS).data
-    return isinstance(found, dict) and {"study", "space"} <= found.keys()
 
 
 def of_trial(study: str, number: int, storage: str | None = None) -> Architecture:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from nas import location
 from nas.config import searchfile
+from nas.config.kinds import is_database
 from nas.config.schema import SearchConfig
 from nas.errors import StoreError, UsageError
-from nas.files import is_file
 from nas.store import open_reader
 
-SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -25,7 +25,7 @@ def find_search(reference: str | Path, storage: str | None = None, changes: Sequ
     study.
     """
     path = Path(reference)
-    if _is_database(path):
+    if is_database(path):
         raise UsageError(_database(path))
     if path.exists() or path.suffix in SUFFIXES or len(path.parts) > 1:
         config = searchfile.load(path, changes)
@@ -43,19 +43,11 @@ def find_search(reference: str | Path, storage: str | None = None, changes: Sequ
     return SearchConfig.stored(study.config).model_copy(update={"storage": where})
 
 
-def _is_database(path: Path) -> bool:
-    if not is_file(path):
-        return False
-    with path.open("rb") as file:
-        return file.read(len(SQLITE)) == SQLITE
-
-
 def _database(path: Path) -> str:
     """What to do with a study database in place of a search file. Raises StoreError if it cannot be opened."""
     with open_reader(str(path)) as store:
         names = [study.name for study in store.studies()]
     held = f"It holds: {', '.join(names)}." if names else "It holds no study."
     name = names[0] if names else "STUDY"
-    return (
-        f"{path} is a study database, not a search file. {held} Name the study: `nas search {name} --storage {path}`."
-    )
+    command = shlex.join(["nas", "search", name, "--storage", str(path)])
+    return f"{path} is a study database, not a search file. {held} Name the study: `{command}`."

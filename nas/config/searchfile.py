@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from nas.config import checks, controls, factory
+from nas.config import checks, controls, factory, kinds
 from nas.config.schema import HIDDEN, GivenBaseline, Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.finals.expected import kind
@@ -135,6 +135,16 @@ this file is a space or an architecture, not a search file. A search file names 
 `nas space check FILE` looks into a space, `nas train FILE` trains an architecture"""
 
 
+def _space_file(path: Path, given: language.Given) -> language.Description:
+    """The space in a file of its own. Raises SpaceError, UsageError for a file of another kind."""
+    try:
+        return language.load(path, given)
+    except SpaceError:
+        if other := kinds.not_a_space(path):
+            raise UsageError(other) from None
+        raise
+
+
 class _Reading:
     """One pass over a search file. `wrong` are the keys with a problem, which later steps leave alone."""
 
@@ -255,7 +265,7 @@ class _Reading:
             task = factory.prepared_task(config)
             given, length, segments = decided(task), factory.shape(config).length, task.segments
         if isinstance(written, str):
-            found = language.load(self.folder / written, given)
+            found = _space_file(self.folder / written, given)
         else:
             found = language.from_data(self.document, ("space",), given)
         return Space(found.root, found.constraints, length, length and length * segments, completed=True)

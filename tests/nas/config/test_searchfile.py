@@ -7,6 +7,7 @@ import pytest
 from nas.config import factory, searchfile
 from nas.config.schema import SearchConfig
 from nas.errors import UsageError
+from nas.store import open_store
 from searchspace.errors import SpaceError
 from searchspace.language import documents
 
@@ -420,3 +421,23 @@ def test_a_control_is_an_arm_with_a_share():
         ("{mine: [gone.yaml]}", "control.mine[0]: There is no file"),
     ]:
         assert f"{line}: {place}" in refusal(GOOD + f"\ncontrol: {written}\n"), written
+
+
+def test_a_file_of_another_kind_in_place_of_a_space_or_a_baseline_is_called_what_it_is(tmp_path):
+    (tmp_path / "other.yaml").write_text(GOOD)
+    open_store(tmp_path / "runs.db").close()
+    file = tmp_path / "search.yaml"
+
+    def said(text):
+        file.write_text(text)
+        with pytest.raises(UsageError) as error:
+            searchfile.load(file)
+        return str(error.value)
+
+    written = GOOD[GOOD.index("space:") : GOOD.index("task:")]
+    for name, kind in (("other.yaml", "search file"), ("runs.db", "study database")):
+        text = GOOD.replace(written, f"space: {name}\n")
+        assert f"2: space: {tmp_path}/{name} is a {kind}, but expected" in said(text)
+    wrong = said(f"{GOOD}baselines: [other.yaml, runs.db]\n")
+    assert f"baselines[0]: {tmp_path}/other.yaml is a search file, not an architecture" in wrong
+    assert f"baselines[1]: {tmp_path}/runs.db is a study database, not an architecture" in wrong

@@ -1,0 +1,49 @@
+"""What a file is, for messages about a file in the place of another one."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from nas.files import is_file
+from searchspace.errors import SpaceError
+from searchspace.language import documents, language
+
+SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
+
+
+def is_database(path: Path) -> bool:
+    """Whether the file is a SQLite database."""
+    if not is_file(path):
+        return False
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
+
+
+def is_search_file(path: Path) -> bool:
+    """Whether the file has the keys of a search file. A file that cannot be read has none."""
+    try:
+        found = documents.load(path, tags=language.TAGS).data
+    except SpaceError:
+        return False
+    return isinstance(found, dict) and "kind" not in found and {"study", "space"} <= found.keys()
+
+
+def not_a_space(path: Path) -> str:
+    """What the file is, if it is no space but of another kind, and what was expected; "" otherwise."""
+    expected = "expected the file of a space, with `kind: decoder` or another kind at its top"
+    if is_database(path):
+        return f"{path} is a study database, but {expected}"
+    if is_search_file(path):
+        return f"{path} is a search file, but {expected}, such as the one that this search file names as its `space`"
+    return ""
+
+
+def not_an_architecture(path: Path) -> str:
+    """What the file is, if it is no architecture but of another kind, and what to do with it; "" otherwise."""
+    named = "An architecture of its study is written STUDY:TRIAL, as in quickstart:17"
+    if is_database(path):
+        return f"{path} is a study database, not an architecture. {named}, with --storage {shlex.quote(str(path))}."
+    if is_search_file(path):
+        return f"{path} is a search file, not an architecture; `nas search {shlex.quote(str(path))}` runs it. {named}."
+    return ""
