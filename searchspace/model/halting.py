@@ -16,13 +16,18 @@ def halting_note(architecture: Architecture, shape: Shape) -> str:
 
     Raises SpaceError if the values of the architecture do not fit together.
     """
-    root = Part(name="", shape=shape, block=architecture.configured)
-    depths = list(dict.fromkeys(_depths(root)))
-    if not depths:
+    found = depths(architecture, shape)
+    if not found:
         return ""
-    steps = ", ".join(f"{expected:.3g} of {times}" for expected, times in depths)
+    steps = ", ".join(f"{expected:.3g} of {times}" for expected, times in found)
     source = UNTRAINED if shape.halting_steps is None else "the mean depth measured in training"
     return f"FLOPs count {steps} steps of halting: {source}. Training FLOPs count every step."
+
+
+def depths(architecture: Architecture, shape: Shape) -> list[tuple[float, int]]:
+    """(mean steps, most steps) of the halting blocks, each pair once. Raises as `halting_note` does."""
+    root = Part(name="", shape=shape, block=architecture.configured)
+    return list(dict.fromkeys(_depths(root)))
 
 
 def _depths(part: Part) -> Iterator[tuple[float, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,10 @@ from nas.cli.output import note, print_rows
 from nas.errors import UsageError
 from nas.report.tables import rendered
 from searchspace.errors import SpaceError
+
+if TYPE_CHECKING:
+    from searchspace.cost import Shape
+    from searchspace.model.architecture import Architecture
 
 
 @app.command()
@@ -33,7 +37,11 @@ def profile(
     ] = None,
     depth: Annotated[
         int | None,
-        typer.Option(min=1, help="Steps of halting blocks. Default: those of untrained blocks.", show_default=False),
+        typer.Option(
+            min=1,
+            help="Steps of halting blocks, at most those that each has. Default: those of untrained blocks.",
+            show_default=False,
+        ),
     ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
@@ -51,7 +59,6 @@ def profile(
     from nas import architectures, tuning
     from nas.latency import profile as profiling
     from nas.latency.energy import NOT_REPORTED
-    from searchspace.model.halting import UNTRAINED, halting_note
     from tuner.device import fingerprint
 
     found = architectures.find(architecture, storage)
@@ -85,8 +92,8 @@ def profile(
         note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
         if all(each.joules is None for each in measured):
             note(f"Energy: {NOT_REPORTED}.")
-        if halting := halting_note(found, cost_shape(architecture, storage)):
-            note(f"{halting} The times are those of {UNTRAINED if depth is None else f'{depth} steps'}.")
+        if halting := _halting(found, cost_shape(architecture, storage), depth):
+            note(halting)
         for recorded in filter(None, (row["recorded"] for row in rows)):
             note(recorded["says"])
         left_out = ("served", "recorded")
@@ -98,3 +105,17 @@ def profile(
         if served:
             note(rendered(served))
     print_rows(rows, as_json)
+
+
+def _halting(found: Architecture, shape: Shape, depth: int | None) -> str:
+    """How many steps of halting blocks were timed; "" if there is nothing to say."""
+    from searchspace.model.halting import UNTRAINED, depths, halting_note
+
+    if depth is None:
+        said = halting_note(found, shape)
+        return said and f"{said} The times are those of {UNTRAINED}."
+    most = sorted({times for _, times in depths(found, shape)})
+    if not most:
+        return f"--depth {depth} changes nothing: no block of this architecture halts."
+    steps = ", ".join(f"{min(depth, times)} of {times}" for times in most)
+    return f"The times are those of {steps} steps of halting."

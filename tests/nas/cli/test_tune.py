@@ -334,3 +334,13 @@ def test_a_space_is_recorded_whole_and_replayed(nas, tuner):
     (file,) = Path("records").iterdir()
     (row,) = nas("tune", "replay", file, "--strategy", "random", "--evaluations", "3", "--seeds", "2", "--json").json()
     assert 0 < row["of_optimum"] <= 1
+
+
+def test_profile_says_how_many_steps_of_halting_it_timed(nas, tmp_path, monkeypatch, measured_once):
+    monkeypatch.chdir(tmp_path)
+    head, once = "kind: decoder\nwidth: 8\nvocabulary: 16\n", ("--phase", "prefill", "--length", "4")
+    Path("halting.yaml").write_text(f"{head}body: {{halting: {{times: 3, of: {{feed_forward: {{expand: 1}}}}}}}}\n")
+    Path("plain.yaml").write_text(f"{head}body: {{feed_forward: {{expand: 1}}}}\n")
+
+    assert "The times are those of 3 of 3 steps of halting." in nas("profile", "halting.yaml", "--depth", 99, *once).err
+    assert "--depth 2 changes nothing: no block" in nas("profile", "plain.yaml", "--depth", 2, *once).err
