@@ -20,10 +20,10 @@ from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from tests.workers import forget_this_machine, pytest_addoption, pytest_runtestloop
+from tests.workers import forget_this_machine, pytest_addoption, pytest_cmdline_main, pytest_runtestloop
 from tuner.measure import heap
 
-__all__ = ["pytest_addoption", "pytest_runtestloop"]  # hooks of pytest
+__all__ = ["pytest_addoption", "pytest_cmdline_main", "pytest_runtestloop"]  # hooks of pytest
 
 # Read when torch, numpy and Triton are imported, which nothing above does. Each pytest worker uses one core; where
 # there is no GPU Triton's kernels run in its interpreter.

@@ -4,11 +4,14 @@ import re
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from tests.workers import ONE_PROCESS, pytest_cmdline_main
+
 FILES = {
-    "conftest.py": "from tests.workers import pytest_addoption, pytest_runtestloop",
+    "conftest.py": "from tests.workers import pytest_addoption, pytest_cmdline_main, pytest_runtestloop",
     "test_first.py": """
 import os, pytest
 
@@ -90,3 +93,12 @@ def test_the_first_failure_may_end_the_run(folder):
 
     assert ended == 1
     assert "stopping after 1 failures" in said
+
+
+@pytest.mark.parametrize("option", ["--pdb", "--trace", "--sw", "--sw-skip"])
+def test_options_that_need_one_process_are_refused(option):
+    given = {name: text == option for name, text in ONE_PROCESS.items()}
+
+    with pytest.raises(pytest.UsageError, match=f"{option} needs all tests in one process: leave out --workers"):
+        pytest_cmdline_main(SimpleNamespace(option=SimpleNamespace(workers=2, **given)))
+    pytest_cmdline_main(SimpleNamespace(option=SimpleNamespace(workers=0, **given)))

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 import pytest
 
 PLACE = 2  # bytes that name a file
+ONE_PROCESS = {"usepdb": "--pdb", "trace": "--trace", "stepwise": "--sw", "stepwise_skip": "--sw-skip"}  # by name
 ON_THE_TERMINAL = ("terminalreporter", "terminalprogress-plugin")
 
 
@@ -29,6 +30,13 @@ def forget_this_machine() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N forks of one process")
+
+
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Refuse what needs all tests in one process: a debugger reads the terminal, and `--sw` has one next test."""
+    for name, text in ONE_PROCESS.items():
+        if config.option.workers > 0 and getattr(config.option, name, False):
+            raise pytest.UsageError(f"{text} needs all tests in one process: leave out --workers.")
 
 
 @pytest.hookimpl(tryfirst=True)
