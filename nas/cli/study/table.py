@@ -26,18 +26,21 @@ def table(
     as_json: AsJson = False,
 ) -> None:
     """Write every trial of STUDY as a row: state, arm, seed, steps, sizes, objectives, metrics, choices and parents.
+    activity: whether a trial that has not ended is running, paused or interrupted.
 
     Example: nas table quickstart -o trials.parquet
     """
     from nas import location
     from nas.errors import NasError, UsageError
     from nas.files import write_whole
+    from nas.report import trials
 
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise UsageError(f"--out must end in .csv or .parquet, but got {str(out)!r}.")
     store, found = location.open_existing(study, storage)
     with store:
-        rows = [_row(store, found, each) for each in store.trials(found.id)]
+        told = trials.rows(store, found, store.trials(found.id, light=True))
+        rows = [_row(store, found, each["trial"], each["activity"]) for each in told]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if out is None and as_json:
         print_json(rows)
@@ -59,16 +62,17 @@ def table(
         say(str(out))
 
 
-def _row(store: Any, study: Any, light: Any) -> dict[str, Any]:
+def _row(store: Any, study: Any, number: int, activity: str | None) -> dict[str, Any]:
     from nas.metrics import current
     from nas.store import UnitState
 
-    trial = store.trial(study.id, light.number)
+    trial = store.trial(study.id, number)
     done = [each for each in store.units(study.id, trial.number) if each.state is UnitState.DONE]
     metrics = current(store.metrics(study.id, trial.number, done[-1].rung)) if done else {}
     return {
         "trial": trial.number,
         "state": trial.state.value,
+        "activity": activity,
         "purpose": trial.purpose,
         "arm": trial.arm,
         "operator": trial.operator,
@@ -82,6 +86,7 @@ def _row(store: Any, study: Any, light: Any) -> dict[str, Any]:
         "error": trial.error_kind,
         **{f"objective/{name}": value for name, value in trial.values.items()},
         **{f"metric/{name}": value for name, value in metrics.items()},
+        **{f"choice/{hole}": value for hole, value in (trial.choices or {}).items()},
         "architecture": trial.architecture,
     }
 
@@ -107,5 +112,16 @@ def _parquet(rows: list[dict[str, Any]], columns: list[str]) -> bytes:
     from pyarrow import parquet
 
     sink = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in columns}), sink)
+    table = pyarrow.table({name: _column([row.get(name) for row in rows]) for name in columns})
+    parquet.write_table(table, sink)
     return sink.getvalue().to_pybytes()
+
+
+def _column(values: list[Any]) -> Any:
+    """Values as a column; a choice between values of several types, such as `!choice [true, 4]`, as text."""
+    import pyarrow
+
+    try:
+        return pyarrow.array(values)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+        return pyarrow.array([None if value is None else str(value) for value in values])

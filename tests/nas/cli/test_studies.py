@@ -3,9 +3,11 @@
 import csv
 import importlib.util
 import io
+import time
 
 import pytest
 
+import nas as package
 from nas import doctor
 
 
@@ -40,6 +42,7 @@ def test_a_table_has_a_row_for_every_trial(study, nas, tmp_path):
     assert float(found["objective/bits_per_byte"]) == pytest.approx(best["bits_per_byte"])
     assert "metric/loss" in found
     assert found["architecture"].startswith("kind: decoder")
+    assert {found["choice/width"] for found in rows if found["operator"] == "random"} <= {"16", "32"}
     assert nas("table", "tiny", "-o", "trials.xlsx").code == 2
 
 
@@ -48,6 +51,23 @@ def test_a_table_is_json_too(study, nas, tmp_path):
     assert [row["trial"] for row in rows] == list(range(len(rows))) and rows[0]["architecture"]
     written = nas("table", "tiny", "-o", str(tmp_path / "trials.csv"), "--json").json()
     assert written == {"file": str(tmp_path / "trials.csv"), "trials": len(rows)}
+
+
+def test_a_table_says_what_the_other_commands_say_of_a_trial_that_has_not_ended(files, nas):
+    with package.open_study("runs/tiny.db", "tiny", "tiny.yaml") as study:
+        study.ask(lease_seconds=0.01)
+    time.sleep(0.05)
+    told = nas("show", "tiny:0", "--json").json()["trial"]
+    (row,) = nas("table", "tiny", "--json").json()
+    assert (row["state"], row["activity"]) == (told["state"], told["activity"]) == ("running", "interrupted")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
+def test_a_choice_between_values_of_several_types_is_text_in_parquet():
+    from nas.cli.study.table import _column
+
+    assert _column([True, 4, None, "a"]).to_pylist() == ["True", "4", None, "a"]
+    assert _column([1, 2.5, None]).to_pylist() == [1.0, 2.5, None]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
