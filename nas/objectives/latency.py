@@ -30,6 +30,7 @@ from nas.latency.predicted import Predictor
 from nas.latency.runs import NEW_TOKENS, WHOLE, Setting, impossible
 from nas.latency.table import Table
 from nas.objectives.contract import NoValue, Objective, Search, name_problem
+from nas.objectives.place import Place
 from nas.objectives.registry import objective
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
@@ -72,7 +73,7 @@ class Latency(Objective):
         load: Annotated[float, Field(gt=1)] = 1.5,
         depth: int | None = None,
         new_tokens: int | None = None,
-        on: dict[str, dict[str, float] | str] | None = None,
+        on: Place | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(shape)
@@ -92,7 +93,6 @@ class Latency(Objective):
         self.method: Method = "measured" if phase in WHOLE or self.extras else method
         self.name, self.count, self.bound, self.load = name or f"{phase}_{self.unit}", check, bound, load
         if on is not None:
-            _check_place(on)
             if "machine" in on:
                 self.stage, self.machine = "later", str(on["machine"])
             else:
@@ -263,15 +263,4 @@ class Latency(Objective):
         return (
             f"{self.name}: predicted within {check.error:.1%} (median of {len(check.ratios)} random architectures, "
             f"cross-checked; bound {self.bound:.1%}), so latencies are predicted"
-        )
-
-
-def _check_place(on: Mapping[str, Mapping[str, float] | str]) -> None:
-    """Raises ValueError unless it names a machine, or resources with amounts above zero."""
-    machine, resources = on.get("machine"), on.get("resources")
-    named = isinstance(machine, str) and machine
-    amounts = isinstance(resources, Mapping) and resources and min(resources.values()) > 0
-    if len(on) != 1 or not (named or amounts):
-        raise ValueError(
-            f"on must be {{resources: {{NAME: AMOUNT}}}} with amounts above 0, or {{machine: NAME}}, but got {on}."
         )

@@ -264,7 +264,29 @@ def test_a_worker_that_cannot_measure_fails_the_trial_and_the_search_goes_on(pro
         launch.search(probed(objective=LATENCY % "prefill", trials=1), quiet=True)
 
 
-@pytest.mark.parametrize("on", ["{resources: {}}", "{resources: {quiet: 0}}", "{quiet: {a: 1}}"])
-def test_a_place_without_resources_is_refused(probed, on):
-    with pytest.raises(UsageError, match=r"on must be \{resources: \{NAME: AMOUNT\}\}"):
+@pytest.mark.parametrize(
+    ("on", "says"),
+    {
+        "{resources: {}}": r"must be \{resources: \{NAME: AMOUNT\}\} or \{machine: NAME\}",
+        "{resources: quiet}": r"must be \{resources: \{NAME: AMOUNT\}\}",
+        "{quiet: {a: 1}}": r"must be \{resources: \{NAME: AMOUNT\}\}",
+        "{machine: laptop, resources: {quiet: 1}}": r"must be \{resources: \{NAME: AMOUNT\}\}",
+        "{machine: 5}": r"must be .* or \{machine: NAME\}",
+        "{resources: {quiet: 0}}": "number of at least 0.0001 as the amount of quiet",
+        "{resources: {quiet: .inf}}": "number of at least 0.0001",
+        "{resources: {quiet: .nan}}": "number of at least 0.0001",
+        "{resources: {quiet: '1'}}": "number of at least 0.0001",
+        "{resources: {quiet: true}}": "number of at least 0.0001",
+        "{resources: {quiet: 1e-9}}": "number of at least 0.0001",
+        "{resources: {GPU: 1.5}}": "whole number as the amount of GPU",
+        "{resources: {memory: 1}}": "custom resources of Ray, and 'memory' is none of them",
+    }.items(),
+)
+def test_a_place_that_ray_cannot_hold_is_refused_before_the_search(probed, on, says):
+    with pytest.raises(UsageError, match=f"option 'on': .*{says}"):
         probed(objective=LATENCY.replace("{resources: {quiet: 1}}", on) % "prefill")
+
+
+@pytest.mark.parametrize("on", ["{resources: {quiet: 0.5}}", "{resources: {quiet: 1.5, GPU: 2, CPU: 1}}"])
+def test_an_amount_may_be_a_fraction(probed, on):
+    probed(objective=LATENCY.replace("{resources: {quiet: 1}}", on) % "prefill")
