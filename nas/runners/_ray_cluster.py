@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import ray
@@ -39,6 +39,7 @@ class RayCluster:
         self._options = options
         self.own = not ray.is_initialized()
         self._tries, self._next = 0, 0.0
+        self._missing: list[Mapping[str, float]] = []  # what no node had when a unit was last submitted
         if self.own:
             _connect(options)
 
@@ -80,15 +81,32 @@ class RayCluster:
 
         Raises NasError if no node can hold a unit.
         """
-        need = self._options.needs()
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        most = sum(min(int(node.get(name, 0) // amount) for name, amount in need.items()) for node in nodes)
+        need, nodes = self._options.needs(), _alive()
+        most = sum(_times(node, need) for node in nodes)
         if most or (self._options.workers and self._options.address):
             return most
         raise NasError(
             f"No node of the Ray cluster can hold a unit: it needs {_listed(need)}; the nodes have up to "
             f"{_listed(_largest(nodes))}."
         )
+
+    def look_for(self, need: Mapping[str, float]) -> None:
+        """Warn if a unit with this need waits because no node can hold it. Raises NasError if no node can come."""
+        nodes = _alive()
+        if not nodes or any(_times(node, need) for node in nodes):
+            self._missing = [each for each in self._missing if each != need]
+        elif self.own and not self._options.address:
+            raise NasError(
+                f"Ray on this machine has no worker with {_listed(need)}, which an objective needs (`on`), and no "
+                "other node can join it. Start a cluster (`ray start --head`), offer the resources on a node (`ray "
+                "start --resources=...`), and name the cluster in the search file (`runner: {ray: {address: ...}}`)."
+            )
+        elif need not in self._missing:
+            self._missing.append(need)
+            log.warning(
+                "No node of the Ray cluster has all of %s, so a unit that needs them waits until one joins.",
+                _listed(need),
+            )
 
     def close(self) -> None:
         """Disconnect, which ends a Ray of our own."""
@@ -161,7 +179,22 @@ def _start(options: RayOptions) -> None:
         leftovers.mark_ray_session(node.get_session_dir_path())
 
 
-def _listed(resources: dict[str, float]) -> str:
+def _alive() -> list[dict[str, float]]:
+    """The resources of each node."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _times(node: Mapping[str, float], need: Mapping[str, float]) -> int:
+    """How many units with this need a node holds at once."""
+    return min(_parts(node.get(name, 0)) // _parts(amount) for name, amount in need.items())
+
+
+def _parts(amount: float) -> int:
+    """In ten-thousandths, as Ray counts: 1 // 0.1 is 9."""
+    return round(1e4 * amount)
+
+
+def _listed(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {amount:g}" for name, amount in resources.items())
 
 

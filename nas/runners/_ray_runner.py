@@ -14,7 +14,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from nas.errors import NasError
-from nas.runners import _ray_errors
+from nas.runners import _ray_errors, _ray_needs
 from nas.runners._ray_cluster import RayCluster
 from nas.runners.contract import LATE_SECONDS, Run, interrupted_itself, too_slow
 from nas.runners.inline import InlineRunner
@@ -31,7 +30,6 @@ from nas.work import Failure, FailureKind, Outcome, Progress, Work
 if TYPE_CHECKING:
     from nas.runners.ray import RayOptions
 
-OWN = {"CPU": "num_cpus", "GPU": "num_gpus"}  # Ray's names for an amount on a node and for an option of a task
 HEAR_SECONDS = 1.0  # between two reports of a unit, and between two requests for them
 SEVERAL = 3  # failures of Ray itself in a row, after which the runner stops submitting
 BROKEN = (ray.exceptions.RayError, ConnectionError)  # what a call of Ray raises if its processes are gone
@@ -93,7 +91,9 @@ class RayRunner:
         if not self._down:
             try:
                 submitted = _Submitted(work, next(self._numbers))
-                task = _unit.options(**with_places(self._needs, work.probes), name=_ray_errors.name(work))
+                needs = _ray_needs.with_places(self._needs, work.probes)
+                self._cluster.look_for(_ray_needs.by_name(needs))
+                task = _unit.options(**needs, name=_ray_errors.name(work))
                 self._running[task.remote(work, self._board, self._run, submitted.number)] = submitted
                 return
             except BROKEN as error:
@@ -225,24 +225,6 @@ class RayRunner:
         self._running.clear()
         self._waiting.clear()
         self._cluster.close()
-
-
-def with_places(needs: Mapping[str, Any], probes: Iterable[Any]) -> dict[str, Any]:
-    """What a unit needs, and the places of its probes: `on: {resources: ...}` of objectives as in the search file.
-
-    CPU and GPU are amounts of Ray's own resources. Of a resource that several probes name, the largest amount counts.
-    """
-    found = dict(needs)
-    options = [each for spec in probes if isinstance(spec, Mapping) for each in spec.values()]
-    on = [each.get("on") or {} for each in options if isinstance(each, Mapping)]
-    places = [each["resources"] for each in on if "resources" in each]  # the others are on machines
-    for name, amount in (item for place in places for item in place.items()):
-        if name in OWN:
-            found[OWN[name]] = max(amount, found.get(OWN[name]) or 0)
-        else:
-            known = found.get("resources") or {}
-            found["resources"] = {**known, name: max(amount, known.get(name, 0))}
-    return found
 
 
 def _outcome(reference: Any, work: Work) -> Outcome | None:

@@ -135,15 +135,6 @@ def test_a_latency_is_measured_where_its_resource_is(cluster, runner):
     assert [outcomes[trial].metrics["held"] for trial in range(5)] == [1, 1, 1, 1, 0]
 
 
-def test_the_places_of_probes_add_to_what_a_unit_needs():
-    needs = {"num_cpus": 2, "num_gpus": 0, "memory": None, "resources": {"rack": 1}}
-    place = {"latency": {"on": {"resources": {"quiet": 1, "GPU": 1, "CPU": 1}}}}
-    others = {"latency": {"on": None}}, {"latency": {"on": {"machine": "laptop"}}}
-    found = _ray_runner.with_places(needs, ["loss", {"flops": {}}, place, *others])
-    assert found == {"num_cpus": 2, "num_gpus": 1, "memory": None, "resources": {"rack": 1, "quiet": 1}}
-    assert _ray_runner.with_places(needs, ()) == needs
-
-
 def test_whatever_a_unit_raises_is_a_typed_failure(runner):
     def run(work, progress):
         if work.trial == 0:

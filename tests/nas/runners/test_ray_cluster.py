@@ -1,0 +1,53 @@
+"""What a cluster has for units, without a cluster: its nodes are those of a list."""
+
+import pytest
+
+ray = pytest.importorskip("ray")
+
+from nas.errors import NasError  # noqa: E402
+from nas.runners import _ray_cluster  # noqa: E402
+from nas.runners._ray_cluster import RayCluster  # noqa: E402
+from nas.runners.ray import RayOptions  # noqa: E402
+
+PROBE = {"CPU": 1, "quiet": 0.5}
+
+
+@pytest.fixture
+def nodes(monkeypatch):
+    """The nodes of every cluster, which a test may change."""
+    made = [{"CPU": 1.0}]
+    monkeypatch.setattr(_ray_cluster, "_connect", lambda options: None)
+    monkeypatch.setattr(_ray_cluster, "_alive", lambda: made)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    return made
+
+
+def test_a_unit_that_waits_for_a_node_is_told_once_until_the_node_was_there(nodes, monkeypatch):
+    told = []
+    monkeypatch.setattr(_ray_cluster.log, "warning", lambda text, *values: told.append(text % values))
+    cluster = RayCluster(RayOptions(address="head:1"))
+    for _ in range(2):
+        cluster.look_for(PROBE)
+    assert told == [
+        "No node of the Ray cluster has all of CPU 1, quiet 0.5, so a unit that needs them waits until one joins."
+    ]
+    nodes.append({"CPU": 1.0, "quiet": 1.0})
+    cluster.look_for(PROBE)
+    nodes.pop()
+    cluster.look_for(PROBE)
+    assert len(told) == 2
+
+
+def test_a_unit_that_waits_for_a_node_that_cannot_come_ends_the_search(nodes):
+    cluster = RayCluster(RayOptions())
+    cluster.look_for({"CPU": 1})
+    with pytest.raises(NasError, match=r"no worker with CPU 1, quiet 0\.5.*no other node can join"):
+        cluster.look_for(PROBE)
+    nodes.clear()  # Ray has just ended, and is started again
+    cluster.look_for(PROBE)
+
+
+def test_units_that_need_a_tenth_of_a_core_are_ten_at_once(nodes):
+    assert RayCluster(RayOptions(cpus=0.1)).units_at_once() == 10
+    nodes[0]["CPU"] = 0.3
+    assert RayCluster(RayOptions(cpus=0.1)).units_at_once() == 3
