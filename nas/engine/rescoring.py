@@ -55,12 +55,12 @@ class Wanted:
 def wanted(study: Study, spec: Spec) -> Objective:
     """The objective, for inputs of the shape of the study's task.
 
-    Raises UsageError if it needs training, names a machine, has a wrong name or an option without effect, or if the
-    search has an objective of this name.
+    Raises UsageError if it needs training, says where it is measured, has a wrong name or an option without effect, or
+    if the search has an objective of this name.
     """
     config = SearchConfig.stored(study.config)
     objective = make(spec, factory.shape(config))
-    if objective.machine:
+    if objective.placed:
         raise UsageError(f"objective {objective.name}: it is found where this command runs, so leave out `on`.")
     if objective.stage != "cost":
         raise UsageError(f"objective {objective.name}: it needs a training or a probe, so trials cannot get it later.")

@@ -216,10 +216,13 @@ def around(actions: Sequence[Action], missing: Collection[Action]) -> list[Actio
 
 @contextmanager
 def turned_into(kind: type[Exception], what: str) -> Iterator[None]:
-    """Raise `kind` for every error inside the block, except those after which the device cannot be trusted."""
+    """Raise `kind` for every error inside the block, except those after which the device cannot be trusted.
+
+    Blocks may be of users: what would end Python, except for Ctrl-C, is such an error too.
+    """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         if poisons(error):
             raise
         raise kind(f"{what}: {type(error).__name__}: {error}") from error

@@ -81,6 +81,7 @@ class Objective(ABC):
     stage: Stage = "cost"
     settled: ClassVar[bool] = False
     refused: str = ""  # why no new search may have it, such as an option without effect; a study that exists goes on
+    placed: bool = False  # whether its option `on` says where it is measured
     machine: str | None = None  # the name of the machine that finds its values, if its stage is `later`
 
     def __init__(self, shape: Shape) -> None:

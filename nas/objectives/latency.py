@@ -93,6 +93,7 @@ class Latency(Objective):
         self.method: Method = "measured" if phase in WHOLE or self.extras else method
         self.name, self.count, self.bound, self.load = name or f"{phase}_{self.unit}", check, bound, load
         if on is not None:
+            self.placed = True
             if "machine" in on:
                 self.stage, self.machine = "later", str(on["machine"])
             else:

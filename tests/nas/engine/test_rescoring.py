@@ -135,6 +135,7 @@ def test_follows_a_search_until_it_ends(ended, describe, search, monkeypatch):
         ("parameters", "the search has one of this name"),
         ("bits_per_byte", "needs a training or a probe"),
         ({"latency": {"on": {"machine": "laptop"}}}, "it is found where this command runs, so leave out `on`"),
+        ({"latency": {"on": {"resources": {"quiet": 1}}}}, "it is found where this command runs, so leave out `on`"),
         ({"latency": {"name": "trial"}}, "'trial' is another column of the tables"),
         ({"latency": {"name": "a/b"}}, "a name is a letter and up to 63 letters, .* but got 'a/b'"),
         ({"latency": {"new_tokens": 3}}, "new_tokens has an effect in the phase generate only"),

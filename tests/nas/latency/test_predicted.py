@@ -230,6 +230,20 @@ def test_a_piece_that_does_not_run_alone_is_no_reason_to_stop(monkeypatch):
         Predictor(table(), SETTING).sum(architecture("[gru]"))
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
+def test_a_block_that_would_end_python_does_not_run(error):
+    with (
+        pytest.raises(CannotRun, match=f"it does not run: {type(error).__name__}"),
+        predicted.turned_into(CannotRun, "it does not run"),
+    ):
+        raise error
+
+
+def test_ctrl_c_is_no_error_of_a_block():
+    with pytest.raises(KeyboardInterrupt), predicted.turned_into(CannotRun, "it does not run"):
+        raise KeyboardInterrupt
+
+
 def test_a_dead_device_is_a_reason_to_stop(monkeypatch):
     def dies(*args):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
