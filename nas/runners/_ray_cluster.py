@@ -83,7 +83,10 @@ class RayCluster:
         """
         need, nodes = self._options.needs(), _alive()
         most = sum(_times(node, need) for node in nodes)
-        if most or (self._options.workers and self._options.address):
+        if self._options.workers and self._options.address:
+            self.look_for(need)
+            return most
+        if most:
             return most
         raise NasError(
             f"No node of the Ray cluster can hold a unit: it needs {_listed(need)}; the nodes have up to "

@@ -92,7 +92,8 @@ class RayRunner:
             try:
                 submitted = _Submitted(work, next(self._numbers))
                 needs = _ray_needs.with_places(self._needs, work.probes)
-                self._cluster.look_for(_ray_needs.by_name(needs))
+                if needs != self._needs:  # asking for the nodes may hang if Ray has just died, so only where it must be
+                    self._cluster.look_for(_ray_needs.by_name(needs))
                 task = _unit.options(**needs, name=_ray_errors.name(work))
                 self._running[task.remote(work, self._board, self._run, submitted.number)] = submitted
                 return

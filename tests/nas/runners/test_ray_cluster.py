@@ -36,6 +36,8 @@ def test_a_unit_that_waits_for_a_node_is_told_once_until_the_node_was_there(node
     nodes.pop()
     cluster.look_for(PROBE)
     assert len(told) == 2
+    assert RayCluster(RayOptions(address="head:1", workers=3, cpus=2)).units_at_once() == 0
+    assert "has all of CPU 2, so" in told[2]
 
 
 def test_a_unit_that_waits_for_a_node_that_cannot_come_ends_the_search(nodes):
