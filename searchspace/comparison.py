@@ -19,7 +19,7 @@ HEAD = """\
 
 This page is made from the code of the blocks by `python -m searchspace.comparison > docs/published.md`; a test
 compares the two. It says for each block which paper it follows, where its defaults differ from the paper, and where the
-code that was published with the paper differs from it. The options in parentheses give that form.
+code that was published with the paper differs from the paper. The options in parentheses select the other form.
 [blocks.md](blocks.md) has formulas and options.
 """
 FOLLOWS = "follows the paper"

@@ -245,8 +245,8 @@ HEAD = """\
 # Blocks
 
 This page is made from the code of the blocks by `python -m searchspace.reference > docs/blocks.md`; a test compares the
-two. `nas blocks NAME` prints one of them. How they are combined to architectures and spaces is in
-[language.md](language.md).
+two. `nas blocks NAME` prints one of them. [language.md](language.md) shows how to combine them into
+architectures and spaces.
 
 B batch, T time, C model width, H heads, D width of one head. Costs are for one sequence in float32.
 """

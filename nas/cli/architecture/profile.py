@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def profile(
     architecture: ArchitectureName,
     device: Device = "cpu",
-    length: Annotated[int, typer.Option(min=1, help="Positions in the prompt, which decoding has read before.")] = 256,
+    length: Annotated[int, typer.Option(min=1, help="Positions in the prompt, which is read before decoding.")] = 256,
     batch: Batch = 1,
     phase: Annotated[
         list[str] | None,
@@ -39,7 +39,7 @@ def profile(
         int | None,
         typer.Option(
             min=1,
-            help="Steps of halting blocks, at most those that each has. Default: those of untrained blocks.",
+            help="Steps of halting blocks, up to the limit of each. Default: the steps of untrained blocks.",
             show_default=False,
         ),
     ] = None,
@@ -48,8 +48,8 @@ def profile(
 ) -> None:
     """Measure prefill, decode step and train step of ARCHITECTURE: median milliseconds and their 95% interval.
 
-    first_token reads a prompt and chooses the next token; generate adds more. Each phase also has its tokens a second,
-    its peak memory next to the declared memory, and its energy if the device reports it.
+    first_token reads a prompt and chooses the next token; generate adds more. Each phase also has its tokens per
+    second, its peak memory next to the declared memory, and its energy if the device reports it.
 
     If ARCHITECTURE is a trial of a search for latency, also compare the result with the recorded latency.
 

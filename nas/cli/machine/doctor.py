@@ -11,7 +11,7 @@ from nas.cli.output import print_rows
 
 @app.command()
 def doctor(storage: Storage = None, as_json: AsJson = False) -> None:
-    """Check this machine: versions, device, Ray, disk, the database. Exits with 1 when something is in the way.
+    """Check this machine: versions, device, Ray, disk, the database. Exits with 1 if it finds a problem.
 
     With a database it also checks every row: whether it can be read, its checksum, and what it refers to.
 

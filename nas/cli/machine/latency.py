@@ -34,7 +34,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="OBJECTIVE",
-            help="Or measure an objective that the search file does not have, for trained trials (see `nas rescore`).",
+            help="Instead: an objective that the search file does not have, for trained trials (see `nas rescore`).",
             show_default=False,
         ),
     ] = None,
@@ -46,9 +46,9 @@ def serve(
 ) -> None:
     """Measure the trials of STUDY on this machine, such as a laptop or a board, until its search ends.
 
-    It needs the study database and nothing else of the cluster. Each value is stored as soon as it is found, and the
-    search learns from those that its file leaves to this machine. If the machine goes away, the search goes on; the
-    same command then measures what is missing, also after the end of the search.
+    It needs the study database and nothing else of the cluster. Each value is stored at once. The search learns from
+    the objectives that its file leaves to this machine. If the machine goes away, the search goes on; the same command
+    then measures what is missing, also after the end of the search.
 
     Example: nas latency serve quickstart --machine laptop --storage postgresql://user@host/nas
     """

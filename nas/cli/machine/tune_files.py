@@ -48,9 +48,9 @@ def verify(
 ) -> None:
     """Check the choices in the table on new inputs, and time them against the defaults.
 
-    Choices that were measured elsewhere, such as with another driver, serve from then on if they are sound. Choices
-    that are wrong or crash do not serve any more: the default does. This holds for those that were checked before an
-    interrupt, too. The exit code is 1 if a choice is wrong, or slower than its default.
+    Choices that were measured elsewhere, such as with another driver, are used from then on if they pass. If a choice
+    is wrong or crashes, the default is used instead. After an interrupt, this holds for the choices that were already
+    checked. The exit code is 1 if a choice is wrong, or slower than its default.
 
     Example: nas tune verify all
     """
@@ -127,7 +127,7 @@ def lock(
     file: Annotated[Path, _file("The lock file to write.")],
     device: Device = "cpu",
     miss: Annotated[
-        str, typer.Option(help="For problems that it does not hold: error, or default to use the default choice.")
+        str, typer.Option(help="For a problem that is not in FILE: error, or default (use the default choice).")
     ] = "error",
     as_json: AsJson = False,
 ) -> None:

@@ -32,7 +32,7 @@ def search(
         ),
     ] = None,
     repeat: Annotated[
-        int, typer.Option(min=1, help="Run the whole search as often, each with the next seed, and compare them.")
+        int, typer.Option(min=1, help="How many times to run the search, each with the next seed, to compare the runs.")
     ] = 1,
     storage: Storage = None,
     changes: Changes = None,
@@ -41,7 +41,7 @@ def search(
 ) -> None:
     """Run the search in FILE. The same command resumes it after a stop; a larger budget continues it.
 
-    The name of a study in place of FILE resumes that study as its database has it.
+    The name of a study in place of FILE resumes that study with the search file stored in its database.
 
     Example: nas search examples/quickstart.yaml
     """

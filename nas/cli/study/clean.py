@@ -20,7 +20,7 @@ def clean(
 ) -> None:
     """Remove what STUDY no longer needs: checkpoints by its `keep`, unfinished files, stale Ray sessions with logs.
 
-    What a search may still need is kept, so it may run meanwhile. Nothing in the database changes.
+    What a search may still need is kept, so the search may run meanwhile. Nothing in the database changes.
 
     Example: nas clean quickstart --dry-run
     """

@@ -22,13 +22,13 @@ WIDTH = 40  # points that a line shows
 def curves(
     study: StudyName,
     trial: Annotated[
-        list[int] | None, typer.Option(min=0, help="These trials; default: the best; with --to, all.")
+        list[int] | None, typer.Option(min=0, help="Only these trials. Default: the best; with --to, all.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="The largest number of trials.")] = 10,
     every: Annotated[bool, typer.Option("--all", help="Every trial, in the order of their numbers.")] = False,
     to: Annotated[
         str | None,
-        typer.Option(help="With commas: csv, tensorboard, mlflow, wandb. Each trial that has ended becomes a run."),
+        typer.Option(help="csv, tensorboard, mlflow or wandb, separated by commas. Each ended trial becomes a run."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The folder of --to. Default: STUDY-curves.", show_default=False)

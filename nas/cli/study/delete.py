@@ -21,8 +21,8 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Remove STUDY from its database, with its checkpoints. Other studies of the database stay, with
-    checkpoints that they share with it. A copy leaves the checkpoints to its original, if that is next to them or to
-    the copy.
+    checkpoints that they share with it. If the database is a copy, the checkpoints stay if the original is next to them
+    or to the copy.
 
     Example: nas delete quickstart --yes
     """

@@ -20,12 +20,12 @@ def export(
         str,
         typer.Argument(
             metavar="STUDY",
-            help="A study with --best or --trial, STUDY:TRIAL, or an exported file or folder, or that of a training.",
+            help="A study with --best or --trial, STUDY:TRIAL, an exported file or folder, or the folder of a training.",
             show_default=False,
         ),
     ],
     best: Annotated[bool, typer.Option("--best", help="The winner of the finals, or else the best trial.")] = False,
-    trial: Annotated[int | None, typer.Option(min=0, help="This trial.", show_default=False)] = None,
+    trial: Annotated[int | None, typer.Option(min=0, help="The trial to export.", show_default=False)] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -36,14 +36,18 @@ def export(
         ),
     ] = None,
     format: Annotated[
-        str, typer.Option(help="With commas: yaml, safetensors, python, huggingface, torch, aotinductor, onnx.")
+        str, typer.Option(help="yaml, safetensors, python, huggingface, torch, aotinductor, onnx; separated by commas.")
     ] = "yaml",
     weights: Annotated[
         bool, typer.Option("--weights", help="Also write the trained weights; the same as adding safetensors.")
     ] = False,
     check: Annotated[bool, typer.Option(help="Load a folder again with each tool, and compare it.")] = True,
-    tolerance: Annotated[float, typer.Option(min=0.0, help="Of a measured latency in the check, a fraction.")] = 0.25,
-    licence: Annotated[str | None, typer.Option("--licence", "--license", help="For the header and the card.")] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="Allowed difference of a measured latency, a fraction.")
+    ] = 0.25,
+    licence: Annotated[
+        str | None, typer.Option("--licence", "--license", help="The licence to name in the header and the card.")
+    ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:

@@ -25,10 +25,10 @@ def rescore(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find a further OBJECTIVE for every trained trial of STUDY, such as the latency on this machine.
+    """Add an OBJECTIVE to every trained trial of STUDY, such as the latency on this machine.
 
-    The values count for the Pareto front from then on. Trials that have one keep it, so the same command goes on where
-    it was interrupted. The search file stays as it is: trials that a later search adds get the value from this command.
+    The values count for the Pareto front from then on. Trials that have a value keep it, so the same command continues
+    after an interrupt. The search file stays as it is: trials that a later search adds get the value from this command.
     `nas latency serve` does the same while the search runs elsewhere.
 
     Example: nas rescore quickstart --objective '{latency: {phase: decode, length: 512, name: laptop_ms}}'

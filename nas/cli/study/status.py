@@ -13,8 +13,8 @@ from searchspace.language.collecting import collected_later
 def status(study: StudyName, storage: Storage = None, as_json: AsJson = False) -> None:
     """Print the state of STUDY: trials by state, running units, time left, the best trial, the verdict.
 
-    It reads only the database. Running: a process holds the lease. Interrupted: the process is gone. Paused: no process
-    has it.
+    It reads only the database. A trial or unit is running if a process holds its lease, interrupted if that process is
+    gone, and paused if it waits for a process.
 
     Example: nas status quickstart --storage postgresql://host/nas
     """
