@@ -20,7 +20,7 @@ def export(
         str,
         typer.Argument(
             metavar="STUDY",
-            help="A study with --best or --trial, STUDY:TRIAL, an exported file or folder, or the folder of a training.",
+            help="A study with --best or --trial, STUDY:TRIAL, an exported file or folder, or a folder of `nas train`.",
             show_default=False,
         ),
     ],
