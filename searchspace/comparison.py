@@ -17,10 +17,10 @@ from searchspace.reference import Entry, entries
 HEAD = """\
 # Blocks and what was published
 
-This page is made from the code of the blocks by `python -m searchspace.comparison > docs/published.md`; a test
-compares the two. It says for each block which paper it follows, where its defaults differ from the paper, and where the
-code that was published with the paper differs from the paper. The options in parentheses select the other form.
-[blocks.md](blocks.md) has formulas and options.
+This page says for each block which paper it follows, where its defaults differ from the paper, and where the code that
+was published with the paper differs from the paper. The options in parentheses select the other form.
+[blocks.md](blocks.md) has formulas and options. `python -m searchspace.comparison > docs/published.md` makes this page
+from the code of the blocks; a test compares the two.
 """
 FOLLOWS = "follows the paper"
 

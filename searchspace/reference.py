@@ -244,9 +244,9 @@ def page() -> str:
 HEAD = """\
 # Blocks
 
-This page is made from the code of the blocks by `python -m searchspace.reference > docs/blocks.md`; a test compares the
-two. `nas blocks NAME` prints one of them. [language.md](language.md) shows how to combine them into
-architectures and spaces.
+This page describes every block: formula, paper, options and costs. `nas blocks NAME` prints one of them, and
+[language.md](language.md) shows how to combine them into architectures and spaces. `python -m searchspace.reference >
+docs/blocks.md` makes this page from the code of the blocks; a test compares the two.
 
 B batch, T time, C model width, H heads, D width of one head. Costs are for one sequence in float32.
 """

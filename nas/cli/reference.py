@@ -10,13 +10,15 @@ from nas.cli.app import EXIT_CODES, command, discover
 HEAD = """\
 # Commands
 
-`python -m nas.cli.reference > docs/commands.md` writes this page from the help texts of the commands; a test compares
-the two. Results go to stdout, everything else to stderr, and `--json` prints results as JSON. `nas COMMAND --help`
-prints the same text. `nas --install-completion` installs completion of commands, studies and architectures.
+This page lists every command with its arguments and options; `nas COMMAND --help` prints the same text. Results go to
+stdout, everything else to stderr, and `--json` prints results as JSON. `nas --install-completion` installs completion
+of commands, studies and architectures.
 
 `ARCHITECTURE` is a file, a name of the zoo (`nas zoo list`), or `STUDY:TRIAL`, as in `quickstart:17`. The database of
 a study is the one that `--storage` names, else `$NAS_STORAGE`, else `runs/STUDY.db` in the current folder. `nas search`
 and `nas plan` prefer the `storage` of the search file to `$NAS_STORAGE`.
+
+`python -m nas.cli.reference > docs/commands.md` writes this page from the help texts; a test compares the two.
 """
 EVERYWHERE = {
     "as_json": "`--json` prints JSON.",

@@ -23,12 +23,14 @@ def train(
         int | None, typer.Option(min=1, help="Steps in all. Default: the recorded training, else 300.")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="A task, or your own task file. Default: recorded, else language_model.")
+        str | None, typer.Option(help="A task, or your own task file. Default: the recorded one, else language_model.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Text files for language_model, e.g. 'books/*.txt'.")] = None,
     length: Annotated[int | None, typer.Option(min=1, help="Sequence length of the task.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="A YAML file with a recipe, or a search file.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Default: the recipe's.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0.0, help="The learning rate. Default: the recipe's.")
+    ] = None,
     evaluate: Annotated[
         int | None, typer.Option(min=1, help="Evaluate every N steps. Default: where the search did, and at the end.")
     ] = None,
@@ -37,10 +39,11 @@ def train(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Continue the training in --out as it began, else from the trial's checkpoint."),
+        typer.Option("--resume", help="Continue the training in --out with its settings, else the trial's checkpoint."),
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=MOST_SEED, help="For weights and order of the data. Default: 0.")
+        int | None,
+        typer.Option(min=0, max=MOST_SEED, help="Seed of the weights and the order of the data. Default: 0."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ... Default: the study's, else cpu.")] = None,
     threads: Annotated[int | None, threads_option("CPU threads. Default: the study's, else 1.")] = None,
@@ -48,7 +51,8 @@ def train(
         Path | None, typer.Option(help="Folder for the best and the last checkpoint; `nas.load` reads it.")
     ] = None,
     callback: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Report to csv, tensorboard, mlflow or wandb, with commas.")
+        str | None,
+        typer.Option(metavar="NAMES", help="Report to csv, tensorboard, mlflow or wandb, separated by commas."),
     ] = None,
     storage: Storage = None,
     as_json: AsJson = False,

@@ -15,13 +15,13 @@ from nas.errors import UsageError
 @app.command()
 def tell(
     study: StudyName,
-    unit: Annotated[int, typer.Argument(metavar="UNIT", help="The unit, as `nas ask` gave it.", show_default=False)],
+    unit: Annotated[int, typer.Argument(metavar="UNIT", help="The unit that `nas ask` gave.", show_default=False)],
     owner: Annotated[str, typer.Option(help="The owner, as `nas ask` gave it.", show_default=False)],
     metrics: Annotated[
         list[str] | None, typer.Argument(metavar="METRIC=VALUE...", help="What was measured.", show_default=False)
     ] = None,
-    failure: Annotated[str | None, typer.Option(help="Why there is no result.", show_default=False)] = None,
-    seconds: Annotated[float, typer.Option(min=0, help="How long the training took.")] = 0.0,
+    failure: Annotated[str | None, typer.Option(help="Why the unit failed.", show_default=False)] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Seconds that the training took.")] = 0.0,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
