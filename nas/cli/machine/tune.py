@@ -103,8 +103,8 @@ def run(
     """Tune OPERATION, and write the winners into the table that serves this device.
 
     Known measurements are not repeated, and an interrupt loses none. In the printed table, `gain` is the time of the
-    default divided by the time of the choice, and `regret` is the estimated time of the choice divided by that of the
-    best finalist; both are 1 if there is no difference.
+    default divided by the time of the choice, empty if the default stays. `regret` is the estimated time of the choice
+    divided by that of the best finalist.
 
     Example: nas tune run all --device cpu --effort quick
     """
