@@ -72,12 +72,24 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
     )
 
 
-def _of_file(path: str, given: Callable[[], Mapping[str, Scalar]]) -> Architecture:
+def of_file(path: str | Path, given: Mapping[str, Scalar] | None = None) -> Architecture:
+    """The architecture in a file. `given` fields are filled in if the file leaves them out, also optional ones such as
+    `classes`.
+
+    Raises SpaceError for a file that is not an architecture, UsageError if it is of another kind.
+    """
     try:
-        return Architecture.load(path)
+        return Architecture.load(path, given=given)
     except SpaceError:
         if other := not_an_architecture(Path(path)):
             raise UsageError(other) from None
+        raise
+
+
+def _of_file(path: str, given: Callable[[], Mapping[str, Scalar]]) -> Architecture:
+    try:
+        return of_file(path)
+    except SpaceError:
         fields = given()
         if not fields:
             raise

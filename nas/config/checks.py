@@ -103,7 +103,7 @@ def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
     such architecture, SpaceError for a file that holds none, ValueError if it does not fit the task.
     """
     file = next((path for path in (folder / name, Path(name)) if is_file(path)), None)
-    found = architectures.find(str(file) if file else name, given=lambda: decided(task))
+    found = architectures.of_file(file, decided(task)) if file else architectures.find(name)
     if file is None and name.partition(":")[0] in zoo.names() and found.root.name == task.requires().get("kind"):
         found = fitted(found, task)
     tasks.check(task, found.root)

@@ -4,10 +4,11 @@ from random import Random
 
 import pytest
 
-from nas.config import factory, searchfile
+from nas.config import checks, factory, searchfile
 from nas.config.schema import SearchConfig
 from nas.errors import UsageError
 from nas.store import open_store
+from nas.tasks.vision.digits import Digits
 from searchspace.errors import SpaceError
 from searchspace.language import documents
 
@@ -343,6 +344,15 @@ def test_baselines_get_the_fields_that_the_task_decides(tmp_path):
     )
     config = searchfile.parse(text, "search.yaml", tmp_path)
     assert all("vocabulary: 257" in baseline for baseline in config.baselines)
+
+
+@pytest.mark.parametrize("folder", ["tmp", "."], ids=["folder of the search file", "working folder"])
+def test_the_file_of_a_baseline_gets_optional_fields_that_the_task_decides(tmp_path, monkeypatch, folder):
+    """Without `classes` it is a complete encoder, but one that the task does not fit."""
+    (tmp_path / "mine.yaml").write_text("kind: encoder\nwidth: 16\nbody:\n- attention: {heads: 2}\nfeatures: 4\n")
+    monkeypatch.chdir(tmp_path)
+    where = tmp_path if folder == "tmp" else tmp_path / "elsewhere"
+    assert checks.find_baseline("mine.yaml", where, Digits()).root.fields["classes"] == 10
 
 
 def test_a_space_is_no_search_file_and_the_error_says_what_is(tmp_path):
