@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nas.errors import UsageError
@@ -54,6 +54,11 @@ def listed(name: str, values: Any) -> tuple[Any, ...] | None:
         what = "functions" if name == "constraints" else "configurations"
         raise ValueError(f"{name} must be a list of {what}, but got {short(values)}: write it in brackets.")
     return tuple(values)
+
+
+def read_once(values: Any) -> Any:
+    """The values of an iterator, which can be read once only; anything else as it is."""
+    return tuple(values) if isinstance(values, Iterator) else values
 
 
 def short(value: Any) -> str:

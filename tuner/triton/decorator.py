@@ -69,6 +69,7 @@ def tune(
     `tuner.measure.measure`. Raises ValueError that names the wrong argument.
     """
     configs, constraints = arguments.listed("configs", configs), arguments.listed("constraints", constraints) or ()
+    key, reset_to_zero, restore_value = map(arguments.read_once, (key, reset_to_zero, restore_value))
     arguments.check(locals())
     arguments.check_configurations(configs or ())
     options = Options(

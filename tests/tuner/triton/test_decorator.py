@@ -527,6 +527,9 @@ def test_a_mapping_may_have_a_hook_and_options_of_a_backend_and_iterators_are_re
     with pytest.raises(ValueError, match="space names 'wave_per_eu'"):
         tuner.tune(space={"wave_per_eu": [2]})(scale)
     tuner.tune(space={"waves_per_eu": [0, 2]}, constraints=iter([lambda values: True]))(scale)
+    named = {name: iter(["x_ptr"]) for name in ("key", "reset_to_zero", "restore_value")}
+    options = tuner.tune(configs=[{"BLOCK": 32}], **named)(scale).options
+    assert options.key == options.reset_to_zero == options.restore_value == ("x_ptr",)
 
 
 def test_what_is_no_kernel_is_refused(tmp_path):
