@@ -5,8 +5,9 @@ write into them is an error, and what is read from them is NaN. Each configurati
 user's own, and a set in which whatever the reference writes holds random numbers before, so that an output that is left
 out differs. If the user's numbers are constant, as in a trial run on zeros, all of them are random in the second set.
 Whole numbers are never random, because a kernel may use them as addresses; those that the reference writes hold what it
-wrote before. If they already hold that, no write shows, so those that the kernel never reads, as its source code says,
-hold other numbers (`tuner.triton.checking.written_only`). If none of its runs changes anything, no check is possible.
+wrote before. Where they hold that already, no write shows, so those that the kernel never reads, as its source code
+says, hold other numbers at every place (`tuner.triton.checking.written_only`). If none of its runs changes anything, no
+check is possible.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class OutputCheck:
         self.reference = config
         if reason := self._outside():
             return reason
-        other = self._random_state() | self._unread_numbers() | self._written_numbers()
+        other = self._random_state() | self._written_numbers() | self._unread_numbers()
         if other:
             self.states = [self.before, self.before | other]
             self._run(config, self.states[1])

@@ -68,6 +68,19 @@ def test_an_output_that_is_left_out_is_found_though_it_holds_the_right_numbers(d
         assert left_out.startswith(f"{name} differs at {size} of {size} places")
 
 
+def test_an_output_that_holds_only_some_right_numbers_is_checked_at_all_places():
+    @triton.jit
+    def ascending(n_ptr, BLOCK: tl.constexpr, FIRST: tl.constexpr = 0):
+        places = tl.arange(0, BLOCK)
+        tl.store(n_ptr + places, places, mask=places >= FIRST)
+
+    arguments = {"n_ptr": torch.cat([torch.arange(8), torch.full([8], -1)])}  # of an earlier call with fewer rows
+    check = OutputCheck(Launch(ascending, tuple(arguments.values()), {}, (1,), arguments))
+    assert check.refer_to(triton.Config({"BLOCK": 16})) is None
+    assert check.differs(triton.Config({"BLOCK": 16, "FIRST": 0})) is None
+    assert check.differs(triton.Config({"BLOCK": 16, "FIRST": 8})).startswith("n_ptr differs at 8 of 16 places")
+
+
 def test_whole_numbers_that_share_their_memory_with_an_input_keep_their_values():
     both = torch.arange(32, dtype=torch.int32)
     x, n = both[:16], both[16:]
