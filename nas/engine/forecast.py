@@ -106,7 +106,9 @@ def forecast(config: SearchConfig, trials: int | None = None) -> Forecast:
 
 def _levels(config: SearchConfig, trials: int) -> list[Level]:
     """The levels of all arms together, fewest steps first."""
-    controls = [round(arm.share * trials) for arm in config.arms.values()]
+    controls: list[int] = []
+    for arm in config.arms.values():  # of few trials the rounded shares may be more than all
+        controls.append(min(round(arm.share * trials), trials - sum(controls)))
     units: Counter[tuple[int, int]] = Counter()
     for count in (trials - sum(controls), *controls):
         if count:

@@ -149,6 +149,15 @@ def test_the_limit_that_buys_fewest_trials_counts(describe):
     assert affordable(describe(budget="{device_seconds: 5}"), Rates()) is None
 
 
+@pytest.mark.parametrize("scheduler", [HALVING, "{extrapolation: {rungs: [2, 4, 8]}}"])
+def test_few_trials_are_forecast_though_the_rounded_shares_of_controls_exceed_them(describe, scheduler):
+    config = describe(budget="{trials: 2}", scheduler=scheduler)
+    arms = {f"random-{number}": {"strategy": "random", "share": 0.3} for number in range(3)}
+    config = type(config)(**{**config.model_dump(), "arms": arms})
+    assert [forecast(config, trials).units[0] for trials in (1, 2, 3, 4, 5, 9)] == [1, 2, 3, 4, 5, 9]
+    assert affordable(config.model_copy(update={"budget": Budget(tokens=50 * STEP)}), Rates(tokens=STEP))[0] > 2
+
+
 def test_the_random_start_follows_from_the_trials_that_a_budget_buys(describe):
     config = describe(strategy="nsga2", budget=f"{{tokens: {10 * 40 * STEP}}}")
     assert settle(config).strategy.options["start"] == 10
