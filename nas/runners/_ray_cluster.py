@@ -189,7 +189,7 @@ def _alive() -> list[dict[str, float]]:
 
 def _times(node: Mapping[str, float], need: Mapping[str, float]) -> int:
     """How many units with this need a node holds at once."""
-    return min(_parts(node.get(name, 0)) // _parts(amount) for name, amount in need.items())
+    return min(_parts(node.get(name, 0)) // max(1, _parts(amount)) for name, amount in need.items())
 
 
 def _parts(amount: float) -> int:

@@ -53,3 +53,4 @@ def test_units_that_need_a_tenth_of_a_core_are_ten_at_once(nodes):
     assert RayCluster(RayOptions(cpus=0.1)).units_at_once() == 10
     nodes[0]["CPU"] = 0.3
     assert RayCluster(RayOptions(cpus=0.1)).units_at_once() == 3
+    assert RayCluster(RayOptions(cpus=1e-5)).units_at_once() == 3000, "Ray itself refuses less than a ten-thousandth"
