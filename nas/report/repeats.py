@@ -62,11 +62,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Repeats:
-    """seeds: of the studies. best: the first objective of the best trial of each. shares: of each front, of the
-    hypervolume of all fronts together; None if no study has a front. controls: the comparisons of each study by arm, of
-    arms that all have. verdicts: of the finals of each study that has one, by study. without: why a study has no
-    result, one sentence each. left_out: objectives that fronts ignore: a study has no value of them yet, or has demoted
-    the probe."""
+    """seeds: of the studies. best: the first objective that all have, of the best trial of each. shares: of each
+    front, of the hypervolume of all fronts together; None if no study has a front. controls: the comparisons of each
+    study by arm, of arms that all have. verdicts: of the finals of each study that has one, by study. without: why a
+    study has no result, one sentence each. left_out: objectives that fronts ignore: a study has no value of them yet,
+    or has demoted the probe."""
 
     objective: str
     studies: tuple[str, ...]
@@ -146,7 +146,7 @@ def repeats(some: Sequence[tuple[Reader, Study]], without: Sequence[str] = ()) -
     objectives, left_out = _shared(some)
     name = objectives[0]["name"]
     fronts = [trials.front(store, study, [each["name"] for each in objectives]) for store, study in some]
-    best = [trials.best(store, study, None, 1) for store, study in some]
+    best = [trials.best(store, study, name, 1) for store, study in some]
     if not all(best):
         raise ValueError("each study must have a finished trial.")
     compared = [{each.arm: each for each in controls(store, study)} for store, study in some]

@@ -6,6 +6,7 @@ import pytest
 
 from nas import report
 from nas.report.control import Control
+from nas.report.probes import Probe
 from nas.report.repeats import Repeats, Spread, repeats
 
 
@@ -55,6 +56,20 @@ def test_an_objective_that_a_machine_has_found_for_one_study_alone_is_left_out(d
     assert found.left_out == ("laptop_ms",)
     assert "The fronts leave out laptop_ms." in found.sentences()[0]
     assert max(found.shares.values) <= 1 and min(found.fronts) > 0
+
+
+def test_the_best_trials_are_those_of_an_objective_that_all_studies_have(
+    describe, search, tmp_path, monkeypatch
+) -> None:
+    """The first objective may be a probe that was demoted."""
+    probe = Probe("loss", 3, None, demoted=True)
+    monkeypatch.setattr("nas.report.repeats.probes", lambda store, study: [probe])
+    with search(describe(budget="{trials: 6}", objectives="[loss, parameters]", folder=tmp_path)) as result:
+        found = repeats([(result.store, result.study)])
+        (fewest,) = report.best(result.store, result.study, "parameters", 1)
+        (first,) = report.best(result.store, result.study, "loss", 1)
+    assert first.values["parameters"] > fewest.values["parameters"], "else this test shows nothing"
+    assert (found.objective, found.best.values) == ("parameters", (fewest.values["parameters"],))
 
 
 def test_the_seeds_together_decide_about_a_control() -> None:
