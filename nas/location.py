@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -53,7 +54,10 @@ def command(store: Reader, study: str, *words: str) -> str:
 def option(store: Reader, study: str) -> list[str]:
     """The words --storage and a database; none if that is where a command looks for the study by its name."""
     found = store.database.url
-    return [] if found == parse(storage_of(study)) else ["--storage", secrets.option(found)]
+    with suppress(StoreError):  # $NAS_STORAGE may be no database: whoever named another with --storage did not need it
+        if found == parse(storage_of(study)):
+            return []
+    return ["--storage", secrets.option(found)]
 
 
 def trial_name(store: Reader, study: str, number: int) -> str:

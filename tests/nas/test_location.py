@@ -34,6 +34,8 @@ def test_a_suggested_command_leaves_out_the_database_of_the_environment(monkeypa
     monkeypatch.setenv(location.VARIABLE, "other.db")
     assert location.command(at("sqlite:///other.db"), "s", "best", "s") == "nas best s"
     assert location.trial_name(at("runs/s.db"), "s", 3) == "s:3 --storage runs/s.db"
+    monkeypatch.setenv(location.VARIABLE, "mongodb://host/nas")  # with --storage the environment does not matter
+    assert location.command(at("runs/s.db"), "s", "best", "s") == "nas best s --storage runs/s.db"
 
 
 def test_a_damaged_database_is_named_in_the_command_that_lists_the_damage(tmp_path):
