@@ -13,11 +13,14 @@ SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
 
 
 def is_database(path: Path) -> bool:
-    """Whether the file is a SQLite database."""
+    """Whether the file is a SQLite database. A file that cannot be read is none."""
     if not is_file(path):
         return False
-    with path.open("rb") as file:
-        return file.read(len(SQLITE)) == SQLITE
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError:  # who reads it next says why
+        return False
 
 
 def is_search_file(path: Path) -> bool:

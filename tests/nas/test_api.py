@@ -7,6 +7,7 @@ import pytest
 
 import nas
 from nas.errors import StoreError, UsageError
+from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 
 TEXT = "kind: decoder\nwidth: 8\nvocabulary: 16\nbody: [feed_forward]\n"
@@ -106,6 +107,12 @@ def test_the_traceback_of_a_users_error_is_short(tmp_path):
     with pytest.raises(UsageError) as caught:
         nas.search(tmp_path / "gone.yaml")
     assert len(caught.traceback) == 2 and caught.value.__suppress_context__
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file that nobody can read from its start")
+def test_a_file_that_cannot_be_read_is_explained():
+    with pytest.raises(SpaceError, match="Cannot read '/proc/self/mem': "):
+        nas.build("/proc/self/mem")
 
 
 def test_building_a_search_file_is_explained(tmp_path):
