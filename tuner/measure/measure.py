@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -103,13 +104,15 @@ class CudaClock:
                 torch.cuda.synchronize(self.device)
 
     def _time(self, call: Call) -> float:
-        self.spin = self.spins.get(call, self.spin)
+        with suppress(TypeError):  # an object without a hash, or of slots alone, begins with the last spin
+            self.spin = self.spins.get(call, self.spin)
         for _ in range(ATTEMPTS):
             before = self.spin
             milliseconds, in_advance = self._once(call)
             if in_advance or before == self.spin == LONGEST_SPIN:
                 break
-        self.spins[call] = self.spin
+        with suppress(TypeError):
+            self.spins[call] = self.spin
         return milliseconds
 
     def _once(self, call: Call) -> tuple[float, bool]:

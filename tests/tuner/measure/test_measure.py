@@ -267,6 +267,24 @@ def test_calls_that_take_turns_keep_the_spin_that_each_needs(monkeypatch):
     assert not clock.spins, "a call is not kept alive"
 
 
+def test_any_object_that_can_be_called_is_timed_on_a_gpu(monkeypatch):
+    gpu = Gpu()
+    clock = gpu.patch(monkeypatch)
+
+    class Slots:
+        __slots__ = ()
+
+        def __call__(self):
+            gpu.launch(0.05, 0.01)
+
+    class Equal(Slots):  # without a hash, as a dataclass
+        def __eq__(self, other):
+            return True
+
+    for call in (Slots(), Equal()):
+        assert clock.time(call) == pytest.approx(0.05)
+
+
 def test_latency_on_a_gpu_includes_the_launch(monkeypatch):
     gpu = Gpu()
     gpu.patch(monkeypatch)
