@@ -83,7 +83,11 @@ def verify(
                 note(f"{len(found)}/{len(some)}: {each.problem}: {each.choice}: {each}")
         finally:  # an interrupt or a killed process loses nothing that was found
             none = f"The table has {plural(len(table.entries), 'problem')}, but none of these."
-            _print_verified(found, as_json, none if table.entries else f"There is no table for this {kind_of(device)}.")
+            if some:
+                none = "Interrupted before the first choice was checked."
+            elif not table.entries:
+                none = f"There is no table for this {kind_of(device)}."
+            _print_verified(found, as_json, none)
             _keep_verified(device, found, threads, storage, table)
     if not all(each.sound for each in found):
         raise typer.Exit(1)

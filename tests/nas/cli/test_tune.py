@@ -155,6 +155,13 @@ def test_an_interrupted_verification_keeps_what_it_found(nas, tuner, quick, now_
     assert [row["choice"] for row in nas("tune", "show", "--json").json()] == ["right block=8", "small block=8"]
 
 
+def test_a_verification_that_is_interrupted_at_once_does_not_say_that_the_table_is_empty(nas, tuner, quick, now_wrong):
+    tune(nas)
+    now_wrong(1)
+    said = nas(*VERIFY)
+    assert said.code == 130 and "before the first choice was checked" in said.err and "none of these" not in said.err
+
+
 def test_a_verification_says_that_a_lock_file_stays_as_it_is(nas, tuner, quick, now_wrong, monkeypatch):
     tune(nas)
     nas("tune", "lock", "lock.json")
