@@ -57,7 +57,10 @@ def listed(name: str, values: Any) -> tuple[Any, ...] | None:
 
 
 def read_once(values: Any) -> Any:
-    """The values of an iterator, which can be read once only; anything else as it is."""
+    """The values of an iterator, which can be read once only, and of a set by name, because its order differs between
+    processes, which would not find each other's results. Anything else as it is."""
+    if isinstance(values, set | frozenset):
+        return tuple(sorted(values, key=str))
     return tuple(values) if isinstance(values, Iterator) else values
 
 

@@ -1,5 +1,6 @@
 """`tuner.tune` on real Triton kernels: it chooses, remembers, leaves no trace, and says why."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -530,6 +531,8 @@ def test_a_mapping_may_have_a_hook_and_options_of_a_backend_and_iterators_are_re
     named = {name: iter(["x_ptr"]) for name in ("key", "reset_to_zero", "restore_value")}
     options = tuner.tune(configs=[{"BLOCK": 32}], **named)(scale).options
     assert options.key == options.reset_to_zero == options.restore_value == ("x_ptr",)
+    names = sorted(scale.arg_names)
+    assert all(tuner.tune(key=set(some))(scale).keys == sorted(some) for some in itertools.combinations(names, 3))
 
 
 def test_what_is_no_kernel_is_refused(tmp_path):
