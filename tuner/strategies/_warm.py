@@ -4,8 +4,9 @@ The logarithm of a time is modelled as a weighted sum of the logarithms on the o
 weights have a normal prior around the likeness of the devices, the residual is a Gaussian process over the
 configurations, and both are learned together, as in Rasmussen & Williams 2006, section 2.7. So misleading hints lose
 their weight, and the residual is still explored. From some point on every other proposal is made without hints, because
-they could hide a configuration that is best only here; earlier if the measurements do not rank as the hints say. Half
-of the logarithm is replaced by ranks, as in `tuner.strategies.surrogate`. D devices, n measurements, N candidates.
+they could hide a configuration that is best only here; earlier if the measurements do not rank as the hints say. Those
+that look farther away ignore the hints too. Half of the logarithm is replaced by ranks, as in
+`tuner.strategies.surrogate`. D devices, n measurements, N candidates.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Warm(Surrogate):
     def propose(self) -> int:
         if not self._valid():
             return self._expected()
-        if len(self.results) % 2 and (len(self.results) >= ALONE or self._is_misled()):
+        if self._is_alone() or self._looks_farther():
             return self.alone.propose()
         values = self._values()
         if self.process is None or not self._covered():
@@ -52,6 +53,10 @@ class Warm(Surrogate):
         elif len(self.results) >= max(self.refit_at, FIT_FROM):
             self._fit(values)
         return self._promising(expected_improvement(*self._predict(values), float(values.min())))
+
+    def _is_alone(self) -> bool:
+        """Whether this proposal ignores the hints."""
+        return len(self.results) % 2 == 1 and (len(self.results) >= ALONE or self._is_misled())
 
     def _is_misled(self) -> bool:
         """Whether the measured configurations do not rank as on the other devices."""

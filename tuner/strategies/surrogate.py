@@ -86,14 +86,15 @@ class Surrogate(Strategy):
             self._renew().fit(self._rows(), values, self.rng)
         assert self.process is not None
         mean, deviation = self.process.predict(self._rows(), values)
-        if self._is_stuck() and len(self.results) % TURN == 0:
+        if self._looks_farther():
             return self._promising(np.exp(OPTIMISM * deviation - mean))
         return self._promising(expected_improvement(mean, deviation, float(values.min())))
 
-    def _is_stuck(self) -> bool:
-        """Whether nothing better was found for a while."""
+    def _looks_farther(self) -> bool:
+        """Whether nothing better was found for a while, and it is the turn of an optimistic proposal."""
         times = list(self._valid().values())
-        return len(times) >= LONG and len(times) - times.index(min(times)) > STUCK
+        is_stuck = len(times) >= LONG and len(times) - times.index(min(times)) > STUCK
+        return is_stuck and len(self.results) % TURN == 0
 
     def upcoming(self, asked: int) -> list[int]:
         """The configurations that lie far apart, which depend on no time."""
