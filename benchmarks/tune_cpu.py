@@ -38,7 +38,7 @@ from torch.utils import _pytree as pytree
 from benchmarks.support.report import report
 from kernels.dispatch import compiled, registry, tuned
 from kernels.dispatch.registry import Operation, Problem
-from kernels.threads import checked
+from nas.options import checked_threads
 from tuner.measure import heap
 from tuner.measure.interval import Interval
 from tuner.measure.measure import LEAST_ROUNDS, ProcessorClock, Timing, compare, measure
@@ -193,7 +193,7 @@ def _timed_by_name(name: str, *arguments: Any) -> Timed:
 
 def begin(threads: int) -> None:
     """Prepare a process that times."""
-    torch.set_num_threads(checked(threads))
+    torch.set_num_threads(checked_threads(threads))
     heap.keep()  # else the first shapes would be timed in another state than the last ones, and than in the tuner
     warnings.simplefilter("ignore")
 

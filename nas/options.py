@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 MOST = 2**31 - 1  # of a count: what both databases store
+MOST_THREADS = 1024  # of torch: with 100,000 the process ends with a segmentation fault
 
 
 @dataclass(frozen=True)
@@ -97,3 +98,12 @@ def bounds(**limits: Any) -> Any:
     except ImportError:  # a machine without pydantic, for measurements only
         return None
     return Field(**limits)
+
+
+def checked_threads(threads: Any) -> int:
+    """The number, if torch can compute on as many threads. Raises ValueError if it cannot."""
+    if type(threads) is not int or threads < 1:
+        raise ValueError(f"threads must be at least 1, but got {threads!r}.")
+    if threads > MOST_THREADS:
+        raise ValueError(f"threads must be at most {MOST_THREADS:,}, but got {threads}.")
+    return threads

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernels.threads import checked
+from nas.options import checked_threads
 from searchspace.backbones.entry import cannot_stream
 from searchspace.combinators.halting import Halting
 from searchspace.contract import Context, Streams
@@ -60,7 +60,7 @@ class Setting:
                 continue
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be at least 1, but got {value}.")
-        checked(self.threads)
+        checked_threads(self.threads)
 
     @property
     def tokens(self) -> int:
@@ -333,7 +333,7 @@ def impossible(configured: Configured, setting: Setting) -> str:
 def on_threads(count: int | None) -> Iterator[None]:
     """torch uses `count` threads inside the block; None keeps its own. Raises ValueError if it cannot use as many."""
     before = torch.get_num_threads()
-    torch.set_num_threads(before if count is None else checked(count))
+    torch.set_num_threads(before if count is None else checked_threads(count))
     try:
         yield
     finally:

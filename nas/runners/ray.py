@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kernels.threads import MOST_THREADS
 from nas.config.schema import Count
+from nas.options import MOST_THREADS
 from nas.runners.contract import Runner
 from nas.runners.registry import runner
 

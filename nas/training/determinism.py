@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import deterministic as debugging_aid
 
-from kernels.threads import checked
+from nas.options import checked_threads
 from nas.training.compiler import use_deterministic_algorithms
 
 
@@ -27,7 +27,7 @@ def deterministic(threads: int, device: torch.device) -> Iterator[None]:
     filled = aid.fill_uninitialized_memory
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
-            torch.set_num_threads(checked(threads))
+            torch.set_num_threads(checked_threads(threads))
             # A few CUDA operations, such as cumsum, have no deterministic form: warn, and train anyway.
             use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
             aid.fill_uninitialized_memory = False  # it would write every new buffer twice

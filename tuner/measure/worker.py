@@ -27,7 +27,7 @@ import torch
 
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
-from kernels.threads import checked
+from nas.options import checked_threads
 from tuner import outcome
 from tuner.device import resolve
 from tuner.measure import correctness, heap, resources, roofline
@@ -56,7 +56,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.threads is not None:
-            checked(self.threads)
+            checked_threads(self.threads)
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ class Injected:
     do_bench: Callable[..., Any]
 
     def sample(self, prepared: Prepared, best: float, effort: Effort) -> tuple[float, ...]:
+        """One sample in milliseconds. Raises ValueError if the function returns something else."""
+
         def both() -> None:
             prepared.prepare()
             prepared.call()

@@ -138,7 +138,8 @@ def test_a_machine_is_named_as_a_shell_reads_it(describe, search):
     on = ON.replace("laptop}", "my laptop}")
     with search(describe(objectives=f"[loss, {on}]", budget="{trials: 1}")).store as store:
         (waits,) = summary.pending(store, store.study("tried"))
-    assert waits.endswith(": nas latency serve tried --machine 'my laptop'")
+        place = store.database.url.database
+    assert waits.endswith(f": nas latency serve tried --machine 'my laptop' --storage {place}")
 
 
 def test_the_first_objective_cannot_come_later(describe):

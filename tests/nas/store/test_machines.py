@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import time
 import warnings
 
@@ -12,6 +13,7 @@ from nas.engine import rescoring
 from nas.engine.replay import replay
 from nas.report import overview, summary, trials
 from nas.store import open_store
+from nas.store.database.secrets import option
 from nas.store.upkeep.damage import damage
 
 pytestmark = pytest.mark.usefixtures("measured_once")
@@ -84,7 +86,8 @@ def test_two_machines_measure_for_one_search_and_one_comes_late(url, describe, s
         assert all(each.values["laptop_ms"] > 0 and "board_ms" not in each.values for each in every)
         assert [each.state for each in every] == ["complete"] * 5
         (waits,) = summary.pending(store, study)
-        assert waits == "board_ms: 5 trials wait for the machine board: nas latency serve tried --machine board"
+        begins = "board_ms: 5 trials wait for the machine board: nas latency serve tried --machine board --storage "
+        assert waits == begins + shlex.quote(option(store.database.url))
         status = overview.status(store, study)
         assert status.to_dict()["pending"] == [waits] and f"pending   {waits}" in status.to_text().splitlines()
         results = [unit for unit in store.results_since(study.id) if not unit.later]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kernels.threads import MOST_THREADS, checked
 from nas.latency.runs import on_threads
+from nas.options import MOST_THREADS, checked_threads
 from nas.training.determinism import deterministic
 from tuner.measure.worker import Settings
 
@@ -13,7 +13,7 @@ from tuner.measure.worker import Settings
 @pytest.mark.parametrize(
     "use",
     [
-        checked,
+        checked_threads,
         lambda threads: Settings(threads=threads),
         lambda threads: on_threads(threads).__enter__(),
         lambda threads: deterministic(threads, torch.device("cpu")).__enter__(),
@@ -28,5 +28,5 @@ def test_a_number_of_threads_that_torch_cannot_use_is_refused(use, number):
 
 
 def test_as_many_as_torch_can_use_are_accepted():
-    assert (checked(1), checked(MOST_THREADS)) == (1, MOST_THREADS)
+    assert (checked_threads(1), checked_threads(MOST_THREADS)) == (1, MOST_THREADS)
     assert Settings().threads is None
