@@ -54,7 +54,7 @@ def command(store: Reader, study: str, *words: str) -> str:
 def option(store: Reader, study: str) -> list[str]:
     """The words --storage and a database; none if that is where a command looks for the study by its name."""
     found = store.database.url
-    with suppress(StoreError):  # $NAS_STORAGE may be no database: whoever named another with --storage did not need it
+    with suppress(StoreError):  # $NAS_STORAGE may be no database, and is not needed with --storage
         if found == parse(storage_of(study)):
             return []
     return ["--storage", secrets.option(found)]

@@ -109,7 +109,7 @@ def test_the_traceback_of_a_users_error_is_short(tmp_path):
     assert len(caught.traceback) == 2 and caught.value.__suppress_context__
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file that nobody can read from its start")
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file whose start cannot be read")
 def test_a_file_that_cannot_be_read_is_explained():
     with pytest.raises(SpaceError, match="Cannot read '/proc/self/mem': "):
         nas.build("/proc/self/mem")

@@ -35,9 +35,10 @@ TRIED = 200  # random configurations; at the start the one farthest from all kno
 CANDIDATES = 20_000  # if the space is larger, this many are drawn at random at each fit
 EVEN = 2.0  # at the start a distance counts less by up to exp(-EVEN), if no size is a power of two
 WITHOUT = 50  # results from which on every other proposal ignores which sizes are powers of two
-LONG, STUCK = 100, 20  # results from which on, and results since the fastest one, that count as stuck; then ...
-TURN = 3  # ... each of so many proposals ...
-OPTIMISM = 2.5  # ... has the least mean minus so many deviations
+LONG = 100  # results from which on a search can be stuck ...
+STUCK = 20  # ... if none of as many results was better than those before
+TURN = 3  # while it is stuck, every third proposal is optimistic:
+OPTIMISM = 2.5  # deviations below the mean
 MANY = 0.2  # share of failed configurations that calls for full caution, and for no preference of powers of two
 
 
