@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import sys
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tuner.measure.roofline import Probe, Rates
 from tuner.measure.worker import Answer, Job, Settings, Step, serve
@@ -97,9 +96,7 @@ class Children:
         self.rates = Rates(self._rate)
         self.process: Any = None
         self.pipe: Connection | None = None
-        handle, name = tempfile.mkstemp(prefix="tuner-", suffix=".log")
-        os.close(handle)
-        self.log = Path(name)
+        self.log: IO[bytes] | None = None  # what the child writes; the child removes the name of the file
 
     def __enter__(self) -> Children:
         return self
@@ -112,7 +109,6 @@ class Children:
             self.pipe.close()  # an idle child then ends by itself and cleans up
             self.process.join(2.0)
         self._end()
-        self.log.unlink(missing_ok=True)
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
         """The outcome of every choice of `job`. If a choice kills the child, the others are timed again without it.
@@ -242,8 +238,8 @@ class Children:
         ours: Any = context()
         self.pipe, theirs = ours.Pipe()
         assert self.pipe is not None
-        self.process = ours.Process(target=serve, args=(theirs, self.settings, str(self.log)), daemon=True)
-        self.log.write_bytes(b"")
+        self.log = tempfile.NamedTemporaryFile(prefix="tuner-", suffix=".log", delete=False)  # noqa: SIM115
+        self.process = ours.Process(target=serve, args=(theirs, self.settings, self.log.name), daemon=True)
         with theirs, without_main():
             _start_within(self.process, self.left())
         self.started += 1
@@ -258,8 +254,14 @@ class Children:
             return of_death(UNKNOWN, error), True
         self.process.join(2.0)
         code = self.process.exitcode
-        last = self.log.read_text(errors="replace").strip()[-MESSAGE:]
+        last = self._written().strip()[-MESSAGE:]
         return of_death(code, last), is_from_outside(code)
+
+    def _written(self) -> str:
+        if self.log is None:
+            return ""
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace")
 
     def _end(self) -> None:
         if self.pipe is not None:
@@ -268,7 +270,10 @@ class Children:
             with suppress(ProcessLookupError):
                 self.process.kill()
             self.process.join(GONE)
-        self.pipe = self.process = None
+        if self.log is not None:
+            self.log.close()
+            Path(self.log.name).unlink(missing_ok=True)  # of a child that did not start
+        self.pipe = self.process = self.log = None
 
 
 def _start_within(process: Any, seconds: float) -> None:

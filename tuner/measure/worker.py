@@ -292,6 +292,8 @@ def _isolate(log: str) -> None:
     with open(log, "ab") as file, open(os.devnull, "wb") as nothing:  # noqa: PTH123
         os.dup2(file.fileno(), 2)
         os.dup2(nothing.fileno(), 1)
+    with suppress(OSError):  # without a name the file goes when both processes are gone, however they end
+        os.unlink(log)  # noqa: PTH108
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
