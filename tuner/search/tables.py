@@ -182,10 +182,23 @@ class Verified:
         """Whether it must not serve: its result is wrong, it crashes, or its compiler rejects it."""
         return self.outcome.kind in (Kind.WRONG, Kind.CRASHED, Kind.BUILD_ERROR)
 
+    @property
+    def message(self) -> str:
+        """What went wrong, with the choice or with the default; empty if nothing did."""
+        if self.default is None or self.default.samples:
+            return self.outcome.message
+        return "; ".join(filter(None, [self.outcome.message, f"the default: {_failure(self.default)}"]))
+
     def __str__(self) -> str:
         if not self.outcome.samples:
-            return f"{self.outcome.kind.value}: {self.outcome.message}"
-        return "correct" if self.ratio is None else f"correct, {self.ratio.median:.2f} times the default's time"
+            return _failure(self.outcome)
+        if self.ratio is not None:
+            return f"correct, {self.ratio.median:.2f} times the default's time"
+        return f"correct; {self.message}" if self.message else "correct"
+
+
+def _failure(outcome: Outcome) -> str:
+    return f"{outcome.kind.value}: {outcome.message}"
 
 
 def verify(

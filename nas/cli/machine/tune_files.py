@@ -99,7 +99,7 @@ def _print_verified(found: list[Verified], as_json: bool, empty: str) -> None:
             "problem": str(each.problem),
             "choice": str(each.choice),
             "outcome": each.outcome.kind.value,
-            "message": each.outcome.message or None,
+            "message": each.message or None,
             "times_default": each.ratio and each.ratio.median,
             "low": each.ratio and each.ratio.low,
             "high": each.ratio and each.ratio.high,
@@ -112,6 +112,7 @@ def _print_verified(found: list[Verified], as_json: bool, empty: str) -> None:
 
 def _keep_verified(device: str, found: list[Verified], threads: int, storage: str | None, table: Table) -> None:
     """Let sound choices serve and reject the others; table: that they come from."""
+    from tuner.outcome import Kind
     from tuner.search import tables
 
     adopted = tables.adopt(device, found, threads)
@@ -122,6 +123,8 @@ def _keep_verified(device: str, found: list[Verified], threads: int, storage: st
     if rejected:
         note(f"{plural(rejected, 'choice')} gave wrong results here, or crashed; `nas tune` finds others.")
         note(f"{table.origin} still serves them." if table.locked else "The default serves.")
+    if wrong := sum(each.default is not None and each.default.kind is Kind.WRONG for each in found):
+        note(f"The default of {plural(wrong, 'problem')} is wrong here. It serves sizes that are not tuned.")
     if table.locked and (adopted or rejected):
         note("A lock file is never changed: unset $NAS_KERNEL_LOCK, and lock again with `nas tune lock`.")
 

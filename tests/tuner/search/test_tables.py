@@ -84,6 +84,15 @@ def failed(entry, kind=Kind.WRONG):
     return made.Verified(entry, Outcome(kind), None, Outcome(Kind.TIMED, (2.0,) * 7))
 
 
+def test_a_default_that_is_wrong_is_told_even_if_the_choice_is_right(faulty):
+    entry = table.Entry(faulty.problem(16), Choice.of("right", {"block": 16}), 1.0, "x")
+    wrong, timed = Outcome(Kind.WRONG, message="3 of 4096 outputs"), Outcome(Kind.TIMED, (1.0,) * 7)
+    found = made.Verified(entry, timed, None, wrong)
+    assert str(found) == "correct; the default: wrong: 3 of 4096 outputs"
+    assert found.sound and found.message == "the default: wrong: 3 of 4096 outputs"
+    assert made.Verified(entry, timed, None, timed).message == ""
+
+
 @pytest.mark.parametrize("kind", [Kind.WRONG, Kind.CRASHED, Kind.BUILD_ERROR])
 def test_a_rejected_choice_does_not_serve_as_that_of_a_near_problem(pretended, store, faulty, tables, run, kind):
     report = run(store, faulty, 16, 24, 32)
