@@ -46,6 +46,9 @@ TAUGHT_FIRST = 6  # if what an earlier study predicts of them is confirmed
 LISTED = 400  # a space of at most this many points is listed, and all of them are candidates
 TIE = 0.02  # how much the expected improvement counts there, beside the chance of being on the front
 TAUGHT = 20  # best points of an earlier study that are candidates
+MODELLED = 2  # times that the model is asked for one proposal, where its candidates are known or not feasible
+EVOLVED = 8  # draws for one proposal, from which on they are random
+MUTATED = 4  # mutations at most where the model finds no candidate, until one is new
 BUILT = 16  # candidates that are built at most, until some are feasible and new
 
 
@@ -88,6 +91,7 @@ class Model(StrategyBase):
         self._pending: dict[int, np.ndarray] = {}  # number of the trial -> row
         self._batch: dict[int, np.ndarray] = {}  # the same, of earlier proposals of the batch that is asked for
         self._batch_hashes: set[str] = set()
+        self._infeasible: set[int] = set()  # hashes of rows, which save time alone
 
     @cached_property
     def knowledge(self) -> Knowledge:
@@ -127,11 +131,11 @@ class Model(StrategyBase):
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
         drawn = np.random.default_rng(rng.getrandbits(64))
-        if tried > 20 or self._opens():
+        if tried >= EVOLVED or self._opens():
             turn = len(self._own) + len(self._batch) if self._counts_own else number
             return self._first_point(rng, drawn, turn, tried)
         try:
-            found = self._modelled(rng, drawn)
+            found = self._modelled(rng, drawn) if tried < MODELLED else None
         except (np.linalg.LinAlgError, FloatingPointError):  # the search goes on, as evolution
             found = None
         if found is None:
@@ -175,6 +179,8 @@ class Model(StrategyBase):
         rows, gains = self._searched(view, drawn)
         built: list[tuple[Point, np.ndarray]] = []
         for place in np.argsort(-gains, kind="stable")[:BUILT]:
+            if gains[place] < 0:  # this one and those after it are known
+                break
             point = self._built(rows[place], rng)
             if point is not None and self._is_new(point):
                 built.append((point, rows[place]))
@@ -266,17 +272,29 @@ class Model(StrategyBase):
 
     def _built(self, row: np.ndarray, rng: Random) -> Point | None:
         """The point of a row; None if it is not feasible."""
-        choices = self.codes.choices(row)
+        key = hash(self._plain(row[None]).tobytes())
+        if key in self._infeasible:
+            return None
+        choices, known = self.codes.choices(row), True
 
         def chosen(path: str, hole: Hole) -> Scalar:
-            return choices[path] if path in choices and admits(hole, choices[path]) else draw(hole, rng)
+            nonlocal known
+            if path in choices and admits(hole, choices[path]):
+                return choices[path]
+            known = False
+            return draw(hole, rng)
 
+        point: Point | None
         try:
             point = self.space.realise(chosen)
         except SpaceError:  # too many blocks with repeats expanded
-            return None
+            point = None
         feasible = getattr(self.space, "feasible", None)
-        return point if feasible is None or feasible(point) else None
+        if point is not None and (feasible is None or feasible(point)):
+            return point
+        if known:  # nothing was drawn, so it will be the same again
+            self._infeasible.add(key)
+        return None
 
     def _random(self, rng: Random, drawn: np.random.Generator, *, alike: bool) -> Point:
         if alike:
@@ -287,7 +305,15 @@ class Model(StrategyBase):
         return self.space.sample(rng)
 
     def _evolved(self, rng: Random) -> Proposal:
-        """A mutation of one of the best points, by the space itself."""
+        """A mutation of one of the best points, by the space itself; new if one of the first few is."""
+        found = self._mutated(rng)
+        for _ in range(MUTATED - 1):  # each takes less than the search for another candidate of the model
+            if self._is_new(found.point):
+                break
+            found = self._mutated(rng)
+        return found
+
+    def _mutated(self, rng: Random) -> Proposal:
         number, row = self.knowledge.one_of_the_best(rng)
         filled = self.codes.filled(row, np.random.default_rng(rng.getrandbits(64)))
         point = self._built(filled, rng)

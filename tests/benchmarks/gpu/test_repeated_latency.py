@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import latency_repeated
+from benchmarks.gpu import repeated_latency
 
 
 def test_noise_and_error_are_apart():
@@ -13,7 +13,7 @@ def test_noise_and_error_are_apart():
         {"whole": [1.0 * size, 1.1 * size], "sum": [0.5 * size * wrong, 0.5 * size * wrong]}
         for size, wrong in ((1, 0.9), (10, 1.0), (100, 1.1))
     ]
-    found = latency_repeated.judged("train", 64, rows)
+    found = repeated_latency.judged("train", 64, rows)
     assert found["whole"] == pytest.approx(0.1) and found["sum"] == 0
     assert found["factor"] == pytest.approx(2.1)  # a bias that all share is no error
     assert found["error of means"] == pytest.approx(1 / 0.9 - 1, rel=0.2)
@@ -21,12 +21,12 @@ def test_noise_and_error_are_apart():
 
 def test_what_was_found_is_kept_and_printed(tmp_path, monkeypatch, capsys):
     file = tmp_path / "rows.jsonl"
-    monkeypatch.setattr(latency_repeated, "twice", lambda *_: {"whole": [1.0, 1.2], "sum": [1.0, 1.0]})
-    command = ["latency_repeated", "--length", "64", "--file", str(file), "--json"]
+    monkeypatch.setattr(repeated_latency, "twice", lambda *_: {"whole": [1.0, 1.2], "sum": [1.0, 1.0]})
+    command = ["repeated_latency", "--length", "64", "--file", str(file), "--json"]
     monkeypatch.setattr(sys, "argv", [*command, "--count", "2"])
-    latency_repeated.main()
+    repeated_latency.main()
     monkeypatch.setattr(sys, "argv", [*command, "--count", "0"])
-    latency_repeated.main()
+    repeated_latency.main()
     assert len(file.read_text().splitlines()) == 2
     printed = capsys.readouterr().out
     last = json.loads(printed[printed.rindex('{\n  "title"') :])
