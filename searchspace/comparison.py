@@ -17,10 +17,12 @@ from searchspace.reference import Entry, entries
 HEAD = """\
 # Blocks and what was published
 
-This page says for each block which paper it follows, where its defaults differ from the paper, and where the code that
-was published with the paper differs from the paper. The options in parentheses select the other form.
-[blocks.md](blocks.md) has formulas and options. `python -m searchspace.comparison > docs/published.md` makes this page
-from the code of the blocks; a test compares the two.
+For each block, this page names the paper that it follows, how its defaults differ from the paper, and how the released
+code differs from the paper. The options in parentheses select that other form. [blocks.md](blocks.md) has formulas and
+options.
+
+`python -m searchspace.comparison > docs/published.md` makes this page from the code of the blocks. A test checks that
+it is up to date.
 """
 FOLLOWS = "follows the paper"
 
@@ -30,7 +32,7 @@ def page() -> str:
     parts = [HEAD]
     every = sorted(entries(), key=lambda entry: (_family(entry), entry.kind.name))
     for family, group in groupby(every, key=_family):
-        parts += [f"## {family}", "", "| block | paper | with its defaults | released code |", "|---|---|---|---|"]
+        parts += [f"## {family}", "", "| block | paper | defaults | released code |", "|---|---|---|---|"]
         parts += [*map(_row, group), ""]
     return "\n".join(parts)
 

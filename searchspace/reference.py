@@ -32,25 +32,25 @@ LONGER = 8  # how many times longer the sequence is that growth is read from
 COMMON = {
     "activation": "the activation function",
     "bias": "whether the linear maps have a bias",
-    "directions": "whether it reads forward, backward or both; the default follows from the model",
+    "directions": "both directions, or forward only",
     "dropout": "the probability of dropout",
     "eps": "a small number that keeps the denominator above zero",
     "body": "the blocks of the model",
     "columns": "number of columns of the grid",
-    "embedding_start": "the initial size of the embedding: small, or one",
+    "embedding_start": "the initial scale of the token embedding",
     "expand": "the hidden width as a multiple of the width",
     "final_norm": "the norm after the last block",
     "heads": "number of heads",
     "hidden": "the hidden width; null takes `expand` times the width",
-    "kernel": "number of neighbouring positions that are read, the position itself included",
+    "kernel": "kernel size: number of positions that are read, including the position itself",
     "norm": "the normalisation",
     "of": "the blocks inside",
     "over": "`self` reads the sequence itself, `memory` the output of the encoder",
-    "position": "how positions are encoded",
+    "position": "the position encoding",
     "rows": "number of rows of the grid",
-    "scale_embedding": "whether the embedding is multiplied by sqrt(C)",
-    "seed": "the seed of its random numbers",
-    "tie_embeddings": "whether the logits use the table of the embedding",
+    "scale_embedding": "whether token embeddings are multiplied by sqrt(C)",
+    "seed": "the random seed",
+    "tie_embeddings": "whether the output layer shares the weights of the token embedding",
     "times": "number of steps",
     "vocabulary": "number of tokens",
     "width": "the width of the model",
@@ -65,8 +65,8 @@ WORDS = {
     "streaming": "streaming",
     "source": "keys from a longer sequence",
     "turned": "rotary positions",
-    "changes_length": "changes the length",
-    "selects": "selects by content",
+    "changes_length": "a change of the length",
+    "selects": "selection by content",
     "pointwise": "pointwise",
 }
 """What the reference calls the capabilities of `searchspace.contract.Capabilities`."""
@@ -223,7 +223,7 @@ def text(entry: Entry) -> str:
     lines = [f"{found['name']}  ({_place(entry)})", found["summary"], ""]
     lines += [f"formula   {found['formula']}"] if found["formula"] else []
     lines += [f"paper     {_cited(paper)}" for paper in found["papers"]]
-    lines += [f"can       {_capable(entry)}"] if found["capabilities"] else []
+    lines += [f"supports  {_capable(entry)}"] if found["capabilities"] else []
     lines += [f"cost      {found['cost']}"] if found["cost"] else []
     lines += ["", "options" if entry.options else "It has no options."]
     wide = max((len(option.name) for option in entry.options), default=0)
@@ -246,9 +246,10 @@ HEAD = """\
 
 This page describes every block: formula, paper, options and costs. `nas blocks NAME` prints one of them, and
 [language.md](language.md) shows how to combine them into architectures and spaces. `python -m searchspace.reference >
-docs/blocks.md` makes this page from the code of the blocks; a test compares the two.
+docs/blocks.md` makes this page from the code of the blocks. A test checks that it is up to date.
 
-B batch, T time, C model width, H heads, D width of one head. Costs are for one sequence in float32.
+In formulas, B is the batch size, T the number of positions, C the width of the model, H the number of heads and D the
+width of one head. Costs are for one sequence in float32.
 """
 TITLES = {
     "model": "Models",
@@ -263,7 +264,7 @@ def _section(entry: Entry) -> str:
     lines = [f"### {found['name']}", "", f"{found['summary']} ({_place(entry)})", ""]
     lines += [f"- Formula: `{found['formula']}`"] if found["formula"] else []
     lines += [f"- Paper: {_cited(paper)}" for paper in found["papers"]]
-    lines += [f"- Can: {_capable(entry)}"] if found["capabilities"] else []
+    lines += [f"- Supports: {_capable(entry)}"] if found["capabilities"] else []
     lines += [f"- Cost: {found['cost']}"] if found["cost"] else []
     if entry.options:
         lines += ["", "| option | value | meaning |", "|---|---|---|"]

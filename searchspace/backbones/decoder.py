@@ -33,7 +33,7 @@ class DecoderConfig:
     """A body of post-norm blocks needs `final_norm: none`, because it ends with a norm of its own. If the last block of
     the body has another output width, the final norm and the logits have that width.
 
-    `embedding_start`: what the table of tokens starts from.
+    `embedding_start`: the initial standard deviation of the token embedding: 0.02 (small), or 1 / sqrt(C) (unit).
     `logits_bias`: whether each token's logit has a learned bias.
 
     Raises ValueError if the vocabulary is empty, a block that widens is not the last one, or the final norm, the table

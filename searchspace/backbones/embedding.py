@@ -1,7 +1,7 @@
 """Input and output of all models: tokens or vectors become positions, and positions become logits.
 
 Press and Wolf 2017, "Using the Output Embedding to Improve Language Models", https://arxiv.org/abs/1608.05859, for the
-tied table; Vaswani et al. 2017, section 3.4, for its scale. `Start` chooses the initial size of the table. B batch, T
+tied table; Vaswani et al. 2017, section 3.4, for its scale. `Start` chooses the initial scale of the table. B batch, T
 time, C width, V vocabulary, F features.
 """
 
@@ -28,7 +28,7 @@ Start = Literal["small", "unit"]
 class TokenEmbedding(nn.Module):
     """tokens: [B, T] -> [B, T, C], times sqrt(C) with `scale`. `logits` is the reverse, with the same table if `tied`.
 
-    start: the initial size of the input table. output_width: the width that a separate output table reads, C by
+    start: the initial scale of the input table. output_width: the width that a separate output table reads, C by
     default. bias: whether the logit of each token has a bias.
     """
 

@@ -46,13 +46,13 @@ class EncoderConfig:
     `vocabulary`: number of tokens, if the encoder reads tokens.
     `features`: numbers per input vector, if the encoder reads vectors.
     `classes`: number of classes, if the encoder classifies.
-    `tokens`: whether it predicts a token at every position, with the table that it reads tokens with.
+    `tokens`: whether it predicts a token at every position; the output weights are those of the token embedding.
     `class_token`: whether a learned vector is added as position 0.
-    `segments`: number of parts of the input that get a vector each (`Context.segments`); null for none.
-    `embedding_start`: what the table of tokens starts from.
+    `segments`: number of segment embeddings, which `Context.segments` selects; null for none.
+    `embedding_start`: the initial standard deviation of the token embedding: 0.02 (small), or 1 / sqrt(C) (unit).
     `input_norm`: the norm after the embedding.
-    `pool`: whether the class is read from the mean of all positions or from the first.
-    `head`: what comes before the logits.
+    `pool`: what the class is predicted from: the mean of all positions (mean), or the first position (first).
+    `head`: how the logits are computed: by one linear map (linear), or with a hidden layer before it (hidden).
     `head_activation`: activation of the hidden layer before the token logits.
     `head_eps`: eps of the norm of the hidden layer before the token logits.
     `logits_bias`: whether the logits have a bias; token logits with a hidden layer always have one.

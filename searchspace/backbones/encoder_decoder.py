@@ -34,7 +34,7 @@ from searchspace.rotation import check_position
 class EncoderDecoderConfig:
     """`source_vocabulary`: number of source tokens, if the source has its own table; null shares the table of the
     target.
-    `embedding_start`: what the tables start from.
+    `embedding_start`: the initial standard deviation of the token embedding: 0.02 (small), or 1 / sqrt(C) (unit).
     `encoder`: the blocks of the encoder.
     `encoder_norm`: the norm after the encoder.
     `decoder`: the blocks of the decoder.

@@ -52,9 +52,9 @@ class HaltingConfig:
     `signal_form`: waves as in the paper, waves as in the released code, or learned vectors as in the released code.
     `signal_combine`: whether the signal is added, or concatenated and mapped to the width as the released code can do.
     `halted`: whether the state of a halted position is kept (copied) or still changes (live).
-    `update`: how steps are combined; published: w state + (1 - w) out, accumulated: out + w state, released: w state +
-    out - w.
-    `remainder`: weight left for a position that `times` stops; published: none, graves: 1 - sum of p.
+    `update`: how steps are combined: w state + (1 - w) out (published), out + w state (accumulated), or w state + out -
+    w (released).
+    `remainder`: the last weight of a position that `times` stops: none (published), or 1 - sum of p (graves).
 
     `scope`: whether each position halts on its own, or all positions of a sequence halt together.
 
@@ -109,12 +109,12 @@ class HaltingConfig:
         code=("tensorflow/tensor2tensor",),
         released={
             "a halted position continues to change, and others read it": "halted: live",
-            "out = w state + out - w, which is no weighted mean": "update: released",
+            "out = w state + out - w, which is not a weighted mean": "update: released",
             "waves are in two halves and steps count from 0": "signal_form: released",
             "by default a vector is learned for each step": "signal_form: learned",
-            "signals are concatenated, if add_or_concat_timing_signal is concat": "signal_combine: concatenate",
-            "positions may start at a random place or one that grows with the step (position_start_index)": "",
-            "a sequence halts as a whole, if act_type is global; there, padding counts for the mean": "scope: sequence",
+            "signals are concatenated if add_or_concat_timing_signal is concat": "signal_combine: concatenate",
+            "positions may start at a random place, or at one that grows with the step (position_start_index)": "",
+            "if act_type is global, a sequence halts as a whole, and padding counts in the mean": "scope: sequence",
         },
     ),
 )

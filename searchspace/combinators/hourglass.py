@@ -43,9 +43,9 @@ class HourglassConfig:
     """`stages`: the blocks of each stage; the length halves between two stages.
     `pool`: how two positions are pooled.
     `separate_first`: whether the first position is a class token that is not pooled with others.
-    `truncate`: whether `separate_first` leaves out the last position.
-    `pool_query_only`: whether the first attention of a stage reads keys of the sequence before pooling.
-    `pooled_padding`: a pooled position is real if both of its positions are (min) or if one is (max).
+    `truncate`: whether the last position is left out if `separate_first` is set.
+    `pool_query_only`: whether the first attention of a stage reads the keys of the sequence before pooling.
+    `pooled_padding`: when a pooled position is real: if both of its positions are (min), or if at least one is (max).
     `pool_padding`: whether padding takes part in the pooling, as in the released code.
     `decoder`: the blocks after the length is restored; an empty list leaves the output short.
 

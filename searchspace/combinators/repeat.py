@@ -87,8 +87,8 @@ class RepeatConfig:
         released={
             "waves are in two halves and steps count from 0": "signal_form: released",
             "by default a vector is learned for each step": "signal_form: learned",
-            "signals are concatenated, if add_or_concat_timing_signal is concat": "signal_combine: concatenate",
-            "positions may start at a random place or one that grows with the step (position_start_index)": "",
+            "signals are concatenated if add_or_concat_timing_signal is concat": "signal_combine: concatenate",
+            "positions may start at a random place, or at one that grows with the step (position_start_index)": "",
         },
     ),
 )

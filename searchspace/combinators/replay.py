@@ -1,5 +1,4 @@
-"""Calling a block a second time with exactly the same result, so that a pass that keeps no activations is
-differentiable.
+"""Calls a block a second time with exactly the same result, so that a pass that keeps no activations is differentiable.
 
 A call depends on its input, and also on random numbers, on buffers that blocks change in training, on the precision of
 autocast, on choices by content, and on tensors of the context. It gives an output, and also losses and final states.

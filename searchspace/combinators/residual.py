@@ -26,7 +26,7 @@ from searchspace.registry import Blocks, Configured, Norm, named, primitive
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualConfig:
-    """`order`: whether the norm is before the blocks (pre), after the sum (post), or on the stream.
+    """`order`: where the norm is: before the blocks (pre), after the sum (post), or on the stream (stream).
 
     Raises ValueError if the dropout is not a probability or there are no blocks.
     """
@@ -46,9 +46,9 @@ class ResidualConfig:
     "residual",
     ResidualConfig,
     published=Published(
-        paper={"the norm is before the blocks; Vaswani et al. have it after the sum": "order: post"},
+        paper={"the norm is before the blocks; Vaswani et al. put it after the sum": "order: post"},
         code=("torch", "transformers", "NVIDIA/transformer-ls"),
-        released={"NVIDIA/transformer-ls takes the residual from the normed input": "order: stream"},
+        released={"NVIDIA/transformer-ls takes the residual from the normalised input": "order: stream"},
     ),
 )
 class Residual(Composite, Primitive):

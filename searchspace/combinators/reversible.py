@@ -39,7 +39,7 @@ class ReversibleConfig:
     """`merge`: how the two streams are combined at the end. "concatenate" doubles the width, as published, and is only
     allowed at the end of a model.
     `of`: the branches f, g, f, g, ..., each a block or a list of blocks.
-    `times`: how often all branches are repeated, each time with their own weights.
+    `times`: how many times all branches are repeated, each time with their own weights.
 
     Raises ValueError if times is below 1, the dropout is not a probability, the branches are not pairs, or the streams
     are concatenated where the width must not change.
@@ -93,7 +93,9 @@ class Branch(nn.Module):
     ReversibleConfig,
     published=Published(
         code=("google/trax", "transformers"),
-        released={"the streams are concatenated at the end, below a norm of twice the width": "merge: concatenate"},
+        released={
+            "the streams are concatenated at the end, and the norm after them has twice the width": "merge: concatenate"
+        },
     ),
 )
 class Reversible(Composite, Primitive):

@@ -34,7 +34,8 @@ from searchspace.registry import primitive
 class AdditiveAttentionConfig:
     """`alignment`: A, the width of the scoring network; null takes the width of a head.
     `over`: "self" reads the sequence itself, "memory" the encoder's output.
-    `values`: whether the values are the states themselves, as published, or projected.
+    `values`: whether the values are the states themselves, as in the paper (states), or linear maps of them
+    (projected).
 
     Raises ValueError if heads does not divide dim, the alignment is below 1, or the block reads a memory in a model
     without an encoder.

@@ -19,10 +19,11 @@ slower than the others. Positions enter only as distances: the model's position 
 
 In a residual with a norm before its blocks, the memory holds what enters the norm. `compress: normed` compresses the
 output of the norm, and the results are keys and values without another norm. `compress: raw` compresses what enters the
-norm and norms the results, as labml does; its loss holds the norm constant too. Without such a norm the two are equal.
+norm and normalises the results, as labml does. Its loss holds the norm constant too. Without such a norm the two are
+equal.
 
-`distances: learned` are those of lucidrains/compressive-transformer-pytorch: one learned vector p per head and distance
-in place of Wr R, without u and v; score = q . (k + p) / sqrt(D). `output_bias` is there too. B batch, T time, S
+`distances: learned` is the form of lucidrains/compressive-transformer-pytorch: one learned vector p per head and
+distance instead of Wr R, without u and v: score = q . (k + p) / sqrt(D). It also has `output_bias`. B batch, T time, S
 segment, M memory, c rate, H heads, D width of one head, C = H * D model width.
 """
 
@@ -69,8 +70,8 @@ class CompressiveAttentionConfig:
     `rate`: c, number of inputs that one compressed vector replaces.
     `compression`: the function that compresses.
     `reconstruction_weight`: weight of the reconstruction loss of the compression.
-    `compress`: whether inputs are compressed after the norm of a pre-norm residual, or before it (raw).
-    `distances`: whether distances are waves, as in the paper, or have learned vectors.
+    `compress`: whether inputs are compressed after the norm of a pre-norm residual (normed), or before it (raw).
+    `distances`: whether distances are encoded by waves, as in the paper (waves), or by learned vectors (learned).
     `share_biases`: whether all blocks of a model share u and v, or the learned vectors.
     `output_bias`: whether the output map has a bias.
 
@@ -159,7 +160,7 @@ Pair = tuple[Tensor, Tensor]  # keys and values, each [B, H, positions, D]
     "compressive_attention",
     CompressiveAttentionConfig,
     published=Published(
-        paper={"behind a pre-norm, outputs of the norm are compressed": "compress: raw"},
+        paper={"after a pre-norm, the outputs of the norm are compressed": "compress: raw"},
         code=("lucidrains/compressive-transformer-pytorch", "labmlai/annotated_deep_learning_paper_implementations"),
         released={
             "lucidrains learns one vector per head and distance for all layers, without u and v": (
@@ -168,7 +169,7 @@ Pair = tuple[Tensor, Tensor]  # keys and values, each [B, H, positions, D]
             "lucidrains adds a bias to the output": "output_bias: true",
             "lucidrains keeps the output of the pre-norm as memory, so the norm learns nothing from it": "",
             "lucidrains counts the learned distances from the other end until the memory is full": "",
-            "lucidrains reads in each layer the memory of the next one (enhanced_recurrence)": "",
+            "with enhanced_recurrence, each layer of lucidrains reads the memory of the next layer": "",
             "labml compresses what enters the pre-norm": "compress: raw",
         },
     ),

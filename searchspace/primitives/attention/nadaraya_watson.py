@@ -36,8 +36,8 @@ from searchspace.registry import primitive
 @dataclass(frozen=True, kw_only=True)
 class NadarayaWatsonConfig:
     """`kernel`: K, the kernel of the distance.
-    `bandwidth`: h, the initial bandwidth; null takes sqrt(2 D), the usual distance of two normalised inputs.
-    `learned`: whether 1 / h is learned: not, one per head, or one per dimension of a head.
+    `bandwidth`: h, the initial bandwidth; null takes sqrt(2 D), the typical distance between two normalised inputs.
+    `learned`: which values of 1 / h are learned: none, one per head (head), or one per dimension of a head (dimension).
     `project`: whether queries, keys, values and output are linear maps; otherwise they are the input itself.
     `over`: "self" reads the sequence itself, "memory" the encoder's output.
 

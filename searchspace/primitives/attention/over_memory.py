@@ -1,4 +1,4 @@
-"""What blocks have in common that can read the output of an encoder, the memory, in place of their own sequence."""
+"""Shared code of the blocks that can read the output of an encoder (the memory) instead of their own sequence."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ attention.
 Formula: softmax(Q K^T / sqrt(D)) V Wo, q_{i,c} = sum_k W_{c,k} (x Wq)_{i+k-left,c}, the same for k and v
 
 So et al. 2021, "Primer", https://arxiv.org/abs/2109.08668, section 3, "multi-dconv-head attention". It is `attention`
-with one more step: after the projections, each channel of each head is convolved over time with its own taps. Queries,
-keys and values all are. left = K - 1 if causal, as published, else K // 2. Beyond the ends the input is zero, and so is
+with one more step: after the projections, each channel of each head of the queries, keys and values is convolved over
+time with its own taps. left = K - 1 if causal, as published, else K // 2. The input is zero beyond the ends and at
 padding. Taps start at 0.5 for the position itself and 0.5 / K for the others. B batch, T time, H heads, G key and value
 heads, K taps (`kernel`), D width of one head, C = H * D model width.
 """

@@ -8,12 +8,13 @@ maps of [sg(memory), x] and queries of x, all without bias. Scores depend on con
 no gradient, but Wk and Wv do. In a residual with a norm before its blocks, the memory holds what enters the norm, as in
 the released code, so the norm learns from the keys of the memory too.
 
-The released code counts the query itself in `mem_len` where all queries read equally many positions: `same_length:
+If all queries read the same number of positions, `mem_len` of the released code counts the query itself: `same_length:
 with_query`. transformers starts with a memory of zeros, which queries read: `initial: zeros`.
 
 The T positions are cut into segments of length `segment` from the start of the sequence. So one long input gives the
-paper's recurrence, and so does a `Streams` fed segment by segment. A bidirectional block treats the whole input as one
-segment and has no memory. Positions enter only as distances: the model's position encoding has no effect on this block.
+paper's recurrence, and a `Streams` fed segment by segment gives it too. A bidirectional block treats the whole input as
+one segment and has no memory. Positions enter only as distances: the model's position encoding has no effect on this
+block.
 
 A stream that started in training mode keeps inputs, as the paper does. One that started in evaluation mode keeps keys
 and values: the results are the same, and each input is projected only once. B batch, T time, S segment, M memory, H
@@ -56,8 +57,8 @@ class RelativeAttentionConfig:
     """`segment`: S, number of positions in a segment; null makes one segment of the whole input.
     `memory`: M, number of earlier inputs that a segment can read.
     `clamp`: longer distances count as this one; null for no limit.
-    `same_length`: whether each query reads the same number of positions: `memory` positions before it (true), or
-    `memory` positions including its own, as in the released code (with_query).
+    `same_length`: whether each query reads the same number of positions: M positions before it (true), or M positions
+    including its own, as in the released code (with_query).
     `initial`: what the memory holds at first: nothing, or zeros.
     `share_biases`: whether all blocks of a model share u and v.
     """

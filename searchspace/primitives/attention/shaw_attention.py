@@ -27,7 +27,7 @@ from searchspace.registry import primitive
 @dataclass(frozen=True, kw_only=True)
 class ShawAttentionConfig:
     """`clip`: c; all larger distances share one vector.
-    `values`: whether values get a vector too, and not only keys.
+    `values`: whether values get a distance vector too, not only keys.
 
     Raises ValueError if heads does not divide dim, the clip is below 1, or the dropout is not a probability.
     """

@@ -32,8 +32,8 @@ from searchspace.sharing import shared
 @dataclass(frozen=True, kw_only=True)
 class T5AttentionConfig:
     """`buckets`: number of buckets of distances.
-    `max_distance`: the distance from which all share the last bucket.
-    `scale`: whether scores are divided by sqrt(D); as published they are not.
+    `max_distance`: the distance from which on all distances share the last bucket.
+    `scale`: whether scores are divided by sqrt(D); in the paper they are not.
     `share`: whether all layers that look in the same direction share one table.
 
     Raises ValueError if heads does not divide dim, the number of buckets does not suit the direction, the maximum

@@ -28,7 +28,8 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionConfig:
-    """`kind`: depthwise: each channel has its own taps; full: each output reads all channels.
+    """`kind`: whether each channel has its own taps (depthwise), or each output channel reads all channels (full).
+    `bias`: whether each output channel has a bias.
 
     Raises ValueError if the kernel is below 1.
     """

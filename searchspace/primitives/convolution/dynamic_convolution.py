@@ -34,7 +34,7 @@ from searchspace.registry import primitive
 class DynamicConvolutionConfig:
     """`channel_bias`: whether each channel has a bias after the convolution.
     `taps_bias`: whether the map from a position to its taps has a bias; the paper's has none.
-    `renormalise`: whether the softmax runs only over taps that meet a real position.
+    `renormalise`: whether the softmax runs only over taps at real positions.
 
     Raises ValueError if the kernel is below 1, heads does not divide dim, or the dropout is not a probability.
     """
@@ -61,8 +61,8 @@ class DynamicConvolutionConfig:
         code=("facebookresearch/fairseq", "espnet/espnet"),
         released={
             "the taps have a bias, optional in fairseq, always in ESPnet": "taps_bias: true",
-            "the convolution has a bias, if conv_bias": "channel_bias: true",
-            "taps beyond the start are left out of the softmax, if renorm_padding": "renormalise: true",
+            "the convolution has a bias if conv_bias is set": "channel_bias: true",
+            "taps beyond the start are left out of the softmax if renorm_padding is set": "renormalise: true",
         },
     ),
 )

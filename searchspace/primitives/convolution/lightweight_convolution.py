@@ -53,7 +53,7 @@ class LightweightConvolutionConfig:
     LightweightConvolutionConfig,
     published=Published(
         code=("facebookresearch/fairseq",),
-        released={"the convolution has a bias, if conv_bias": "channel_bias: true"},
+        released={"the convolution has a bias if conv_bias is set": "channel_bias: true"},
     ),
 )
 class LightweightConvolution(Primitive):

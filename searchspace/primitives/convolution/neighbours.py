@@ -1,7 +1,7 @@
 """Helpers of convolutions over time: pad a piece with its neighbours, and the cost of the state that streaming keeps.
 
 B batch, T time, K taps (`kernel`), C channels. A causal position reads the K - 1 positions before it. Otherwise K // 2
-of the K - 1 neighbours are before it. Beyond the ends the input is zero, and so is padding.
+of the K - 1 neighbours are before it. The input is zero beyond the ends and at padding.
 """
 
 from __future__ import annotations

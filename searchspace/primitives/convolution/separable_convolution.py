@@ -4,11 +4,11 @@ Formula: y_i = f(P o_i + b), o_{i,c} = sum_k W_{c,k} x_{i+k-left,c}
 
 Chollet 2017, "Xception", https://arxiv.org/abs/1610.02357, in the form of So et al. 2019, "The Evolved Transformer",
 https://arxiv.org/abs/1901.11117, section 3.2. The depthwise part has no bias, and there is no activation between the
-two parts. left = K - 1 if causal, else K // 2. Beyond the ends the input is zero, and so is padding.
+two parts. left = K - 1 if causal, else K // 2. The input is zero beyond the ends and at padding.
 
 Two convolutions of PyTorch in sequence also have a bias after the depthwise part: `depthwise_bias`. The released code
-(Keras and tensor2tensor: `filters`) may have another output width: `width`. Fewer channels than C are followed by
-zeros, as the authors' code pads them before a sum. B batch, T time, K taps (`kernel`), C model width.
+(Keras and tensor2tensor: `filters`) may have another output width: `width`. If there are fewer channels than C, zeros
+follow them, as in the authors' code, which pads them before a sum. B batch, T time, K taps (`kernel`), C model width.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class SeparableConvolutionConfig:
-    """`width`: width of the output, as a multiple of C; below 1, zeros fill it up to C; above 1, a whole number, which
-    only the last block of a decoder's body may have.
+    """`width`: width of the output as a multiple of C. Below 1, zeros fill it up to C. Above 1, it must be a whole
+    number, and only the last block of a decoder's body may have it.
     `depthwise_bias`: whether the depthwise part has a bias.
+    `bias`: whether the pointwise part has a bias.
 
     Raises ValueError if the kernel is below 1, or the output has no channel or a width that is not possible here.
     """
@@ -74,7 +75,7 @@ class SeparableConvolutionConfig:
     SeparableConvolutionConfig,
     published=Published(
         code=("tensorflow/tensor2tensor",),
-        released={"the output may have another width, filled with zeros before a sum": "width: 0.5"},
+        released={"the output may have another width, and is padded with zeros before a sum": "width: 0.5"},
     ),
 )
 class SeparableConvolution(Primitive):

@@ -3,14 +3,14 @@
 Formula: exp(q k / sqrt(D)) = E[phi(q) phi(k)], phi(x) = M^-1/2 exp(W x' - |x'|^2 / 2), x' = x / D^(1/4)
 
 Choromanski et al. 2021, "Rethinking Attention with Performers", https://arxiv.org/abs/2009.14794, sections 2.2-2.4. The
-sums are those of linear attention, and M^-1/2 cancels. Computed is phi(x) = exp(W x' - |x'|^2 / 2 - c) + epsilon. For a
-query, c is its largest exponent. For keys, c is the largest exponent of all keys that the query may read; if causal,
-this is a running maximum.
+sums are those of linear attention, and M^-1/2 cancels. The block computes phi(x) = exp(W x' - |x'|^2 / 2 - c) +
+epsilon. For a query, c is its largest exponent. For keys, c is the largest exponent of all keys that the query may
+read; if causal, this is a running maximum.
 
 The released code (google-research/performer, also lucidrains/performer-pytorch) takes c before |x'|^2 / 2 is
-subtracted: the largest of W x'. Features are then smaller, and epsilon weighs more: `stabiliser: products`. Weights
-trained there give the same results with it if the block is bidirectional. If causal, the released code takes the
-maximum of the whole sequence and so looks ahead; here it is the running maximum in both forms.
+subtracted: the largest of W x'. Features are then smaller, and epsilon weighs more: `stabiliser: products`. With this
+option, weights trained there give the same results if the block is bidirectional. If causal, the released code takes
+the maximum of the whole sequence and so looks ahead; here it is the running maximum in both forms.
 
 With the kernel "relu", phi(x) = relu(W x') + relu_epsilon (generalised attention). Rotary positions and ALiBi have no
 effect, because there are no scores. B batch, T time, H heads, D width of one head, M random features, C = H * D.
@@ -54,9 +54,10 @@ class FavorAttentionConfig:
     `orthogonal`: whether the random vectors are orthogonal.
     `epsilon`: number that is added to every feature of the kernel softmax; 0 means 1e-15.
     `relu_epsilon`: number that is added to every feature of the kernel relu.
-    `stabiliser`: c is the largest exponent, or the largest of the products W x' alone as in the released code.
-    `redraw_every`: number of training steps between new random features; 0 never draws new ones. A step is noticed by a
-    change of the block's weights; if they are frozen, each pass through the model in training counts as one.
+    `stabiliser`: c: the largest exponent (exponents), or the largest of the products W x' alone, as in the released
+    code (products).
+    `redraw_every`: number of training steps between new random features; 0 never draws new ones. A step is detected by
+    a change of the block's weights. If they are frozen, each forward pass in training counts as one.
     `seed`: seed of the random features; each layer of a model draws its own from it.
 
     Raises ValueError if heads does not divide dim, features is below 1, another number is negative, or an option of the
@@ -95,7 +96,7 @@ class FavorAttentionConfig:
         code=("google-research/google-research", "lucidrains/performer-pytorch"),
         released={
             "the stabiliser is the largest product W x', before |x'|^2 / 2 is subtracted": "stabiliser: products",
-            "a causal block takes the maximum of the whole sequence, and so looks ahead": "",
+            "a causal block takes the maximum of the whole sequence, so it looks ahead": "",
             "features are drawn again every 1,000 steps": "redraw_every: 1000",
         },
     ),

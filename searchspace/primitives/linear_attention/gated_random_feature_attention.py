@@ -32,7 +32,7 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class GatedRandomFeatureAttentionConfig(RandomFeatureConfig):
-    """The same options, but for `over`. If it is not `causal`, it still reads only the past, but keeps no state."""
+    """The same options, without `over`. A block that is not `causal` still reads only the past, but keeps no state."""
 
 
 @primitive(
@@ -43,7 +43,7 @@ class GatedRandomFeatureAttentionConfig(RandomFeatureConfig):
         code=("Noahs-ARK/RFA",),
         released={
             "there is no gate": "",
-            "lengths grow by 1e-3, features are multiplied by 0.1, normalisers are at least 1": "form: released",
+            "1e-3 is added to lengths, features are multiplied by 0.1, normalisers are at least 1": "form: released",
         },
     ),
 )

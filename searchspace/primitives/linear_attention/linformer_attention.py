@@ -44,8 +44,9 @@ class LinformerAttentionConfig:
     `over`: "self" reads the sequence itself, "memory" the encoder's output.
     `slots`: K, number of slots that the keys and values are mixed into.
     `length`: N, the longest sequence to read; E and F have one column per position.
-    `sharing`: which heads and layers share E and F.
-    `one_map`: whether keys and values come from one linear map, so that they differ only by E and F.
+    `sharing`: what shares E and F: nothing (none), the heads of a layer (headwise), also keys and values (key_value),
+    also all layers (layerwise).
+    `one_map`: whether one linear map gives both keys and values, so that they differ only by E and F.
 
     Raises ValueError if the numbers of heads do not divide the width, the length is below the number of slots, the
     dropout is not a probability, or the block reads a memory in a model without an encoder.
@@ -106,8 +107,8 @@ class LinformerAttentionConfig:
         code=("lucidrains/linformer",),
         released={
             "E and F start from a uniform distribution": "",
-            "all heads share a head of keys and values, if one_kv_head": "key_value_heads: 1",
-            "keys and values have one map and one matrix, if share_kv": "one_map: true, sharing: key_value",
+            "if one_kv_head is set, all heads share a head of keys and values": "key_value_heads: 1",
+            "if share_kv is set, keys and values have one map and one matrix": "one_map: true, sharing: key_value",
         },
     ),
 )

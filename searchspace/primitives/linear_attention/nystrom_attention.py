@@ -48,12 +48,12 @@ from searchspace.registry import primitive
 class NystromAttentionConfig:
     """`landmarks`: M, number of landmarks.
     `iterations`: number of iterations for the pseudoinverse.
-    `kernel`: taps of the depthwise convolution of the values, odd; 0 for none.
+    `kernel`: number of taps (odd) of the depthwise convolution of the values; 0 for no convolution.
     `segments`: how segments are formed if M does not divide the length; front puts zeros before the sequence.
     `coupled`: whether the iteration starts from one maximum over the batch and all heads, as in the released code.
     `padding_counts`: whether landmarks are means over padding too, as in the released code: with the queries and keys
-    that padding has (true), or with zeros (zeros).
-    `released`: `coupled` and `padding_counts: true`.
+    of the padding (true), or with zeros in their place (zeros).
+    `released`: sets `coupled: true` and `padding_counts: true`.
     `exact`: whether sequences of at most M positions get full attention.
 
     Raises ValueError if heads does not divide dim, there are no landmarks or iterations, the kernel is even and not 0,
@@ -109,9 +109,9 @@ class NystromAttentionConfig:
         released={
             "the iteration starts from one maximum over the batch and all heads": "coupled: true",
             "transformers: landmarks are means over padding too": "padding_counts: true",
-            "mlpen: landmarks are means over padding too, whose queries and keys are zeros": "padding_counts: zeros",
-            "full attention if the length is the number of landmarks": "exact: true",
-            "lucidrains/nystrom-attention shares one scale, and puts zeros that count before the sequence": (
+            "mlpen: landmarks are means over padding too, with zeros as its queries and keys": "padding_counts: zeros",
+            "full attention if the length equals the number of landmarks": "exact: true",
+            "lucidrains/nystrom-attention starts from one maximum, and puts zeros that count before the sequence": (
                 "coupled: true, segments: front"
             ),
             "lucidrains/nystrom-attention has a bias in the output only": "",

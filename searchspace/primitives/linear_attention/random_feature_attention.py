@@ -5,11 +5,12 @@ Formula: out_i = phi(q_i) sum_j phi(k_j)^T v_j / (phi(q_i) sum_j phi(k_j)), phi(
 Peng et al. 2021, "Random Feature Attention", https://arxiv.org/abs/2103.02143, sections 3.1, 3.3. In each head, q and k
 are normalised to length one, so exp(q k / tau^2) equals exp(-|q - k|^2 / 2 tau^2) up to a constant. This equals
 E[phi(q) phi(k)] with w = sigma * w' / tau, w' from N(0, I) and sigma learned. With the kernel "arc_cosine", phi(x) =
-M^-1/2 relu(w_m x). The estimated normaliser may be close to zero or negative; its absolute value is kept above 1e-3. So
-is the length by which q and k are divided: the gradient of a row of zeros would be infinite.
+M^-1/2 relu(w_m x). The estimated normaliser may be close to zero or negative; its absolute value is kept above 1e-3.
+The length by which q and k are divided is kept above 1e-3 too, because the gradient of a row of zeros would be
+infinite.
 
 The released code (Noahs-ARK/RFA) divides by the length plus 1e-3, has features 0.1 [sin, cos] instead of M^-1/2 [sin,
-cos], and keeps the normaliser above 1, so that the first positions give less than a mean: `form: released`. Over the
+cos], and keeps the normaliser above 1, so the first positions get less than a mean: `form: released`. Over the
 encoder's output (`over: memory`, section 3.1), it divides by the absolute value of the normaliser, at least 1.
 
 Rotary positions and ALiBi have no effect, because there are no scores. B batch, T time, H heads, D width of one head, M
@@ -54,8 +55,7 @@ class RandomFeatureConfig:
     `kernel`: the kernel that the features approximate.
     `form`: whether lengths, features and normalisers are those of the paper or of the released code.
     `temperature`: tau, the temperature of the softmax.
-    `pool`: number of random matrices; training picks one per head and step; evaluation, and a sequence that is read in
-    pieces, use the first.
+    `pool`: number of random matrices. Training picks one per head and step. Evaluation and streaming use the first.
     `seed`: seed of the random matrices; each layer of a model draws its own from it.
 
     Raises ValueError if heads does not divide dim, there are too few features, the pool is empty, the seed is negative,
@@ -178,8 +178,8 @@ class RandomFeatureBlock(Primitive):
         paper={"normalisers and lengths are bounded away from zero by 1e-3": ""},
         code=("Noahs-ARK/RFA",),
         released={
-            "lengths grow by 1e-3, features are multiplied by 0.1, normalisers are at least 1": "form: released",
-            "over the memory, the absolute value of the normaliser divides, and it is at least 1": "form: released",
+            "1e-3 is added to lengths, features are multiplied by 0.1, normalisers are at least 1": "form: released",
+            "over the memory, the divisor is the absolute value of the normaliser, at least 1": "form: released",
         },
     ),
 )

@@ -22,7 +22,10 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class LayerNormConfig:
-    """Raises ValueError if eps is not above 0."""
+    """`bias`: whether a learned bias follows the gain.
+
+    Raises ValueError if eps is not above 0.
+    """
 
     dim: int = given()
     eps: float = 1e-5

@@ -45,7 +45,7 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class AttendingGRUConfig:
-    """`order`: the publication to follow, Bahdanau et al. (paper) or Luong et al. (luong), or the latter without
+    """`order`: the publication to follow: Bahdanau et al. (paper), Luong et al. (luong), or Luong et al. without input
     feeding (unfed).
     `variant`: the unit, as in the paper (cho) or as in `torch.nn.GRU` (torch).
     `first_state`: what the first state comes from: the encoder's backward state, both final states (bridge), or zeros.
@@ -97,10 +97,10 @@ class AttendingGRUConfig:
         paper={"Luong et al. use LSTM layers and score by products": ""},
         code=("joeynmt/joeynmt",),
         released={
-            "the unit has its reset gate after the product": "variant: torch, order: luong",
+            "the GRU applies its reset gate after the product": "variant: torch, order: luong",
             "the first state comes from both final states, or is zero": "first_state: bridge, order: luong",
             "o has a bias": "order: luong, output_bias: true",
-            "o is not fed back, if input_feeding is false": "order: unfed",
+            "o is not fed back if input_feeding is false": "order: unfed",
             "the state is narrower than the memory": "order: luong, hidden: 8",
         },
     ),

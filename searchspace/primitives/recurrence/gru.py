@@ -6,9 +6,10 @@ Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder", ht
 2.3, eq. 5-8. The new state n depends on the variant. torch: n = tanh(W_n x + b_n + r * (U_n h + b')), as in
 `torch.nn.GRU`; the other biases are the sums of its pairs. cho: n = tanh(W_n x + b_n + U_n (r * h)), as in the paper.
 The order of the gates is r, z, n. A bidirectional block has a second recurrence that reads from the end, and each has
-half of the width (see `directions`). Several layers are written as a list of blocks. In libraries, such as torch, the
-width of the state need not be that of the input: `hidden` sets it, and a linear map brings the states back to the width
-of the model. B batch, T time, N directions, H width of the state of one direction, C / N by default, C model width.
+half of the width (see `directions`). Several layers are written as a list of blocks. In libraries such as torch the
+state may have another width than the input. Here `hidden` sets its width, and a linear map brings the states back to
+the width of the model. B batch, T time, N directions, H width of the state of one direction, C / N by default, C model
+width.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from searchspace.registry import primitive
 @dataclass(frozen=True, kw_only=True)
 class GRUConfig:
     """`variant`: the formula of the new state n: as in `torch.nn.GRU` (torch) or as in the paper (cho).
-    `hidden`: H, the width of the state of one direction; null takes the width of the model, shared by the directions.
-    `directions`: forward, backward or both; a causal block only reads forward.
+    `hidden`: H, the width of the state of one direction; null divides the width of the model between the directions.
+    `directions`: both directions, or forward only; a causal block always reads forward only.
     `start`: whether the first state is zeros or the last state of the encoder (memory).
     `dropout`: probability of dropout on the output, not on the state (Zaremba et al. 2014,
     https://arxiv.org/abs/1409.2329).
@@ -73,9 +74,9 @@ class GRUConfig:
     "gru",
     GRUConfig,
     published=Published(
-        paper={"the reset gate is after the product, as in torch": "variant: cho"},
+        paper={"the reset gate is applied after the product, as in torch": "variant: cho"},
         code=("torch",),
-        released={"the state may have another width than the input": "hidden: 8"},
+        released={"the width of the state may differ from that of the input": "hidden: 8"},
     ),
 )
 class GRU(Primitive):

@@ -7,9 +7,9 @@ gate of Gers, Schmidhuber & Cummins 2000, "Learning to Forget", https://doi.org/
 peepholes. The gates have the order of `torch.nn.LSTM`; b is the sum of its two biases. b starts at zero, except that of
 f, which starts at `forget_bias` (Jozefowicz et al. 2015, https://proceedings.mlr.press/v37/jozefowicz15.html: 1). A
 bidirectional block has a second recurrence that reads from the end, and each has half of the width (see `directions`).
-Several layers are written as a list of blocks. In libraries, such as torch, the width of the state need not be that of
-the input: `hidden` sets it, and a linear map brings the states back to the width of the model. B batch, T time, N
-directions, H width of the state of one direction, C / N by default, C model width.
+Several layers are written as a list of blocks. In libraries such as torch the state may have another width than the
+input. Here `hidden` sets its width, and a linear map brings the states back to the width of the model. B batch, T time,
+N directions, H width of the state of one direction, C / N by default, C model width.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from searchspace.registry import primitive
 @dataclass(frozen=True, kw_only=True)
 class LSTMConfig:
     """`forget_bias`: initial bias of the forget gate.
-    `hidden`: H, the width of the state of one direction; null takes the width of the model, shared by the directions.
-    `directions`: forward, backward or both; a causal block only reads forward.
+    `hidden`: H, the width of the state of one direction; null divides the width of the model between the directions.
+    `directions`: both directions, or forward only; a causal block always reads forward only.
     `start`: whether the first state is zeros or the last state of the encoder (memory).
     `dropout`: probability of dropout on the output, not on the state (Zaremba et al. 2014,
     https://arxiv.org/abs/1409.2329).
@@ -73,11 +73,11 @@ class LSTMConfig:
     "lstm",
     LSTMConfig,
     published=Published(
-        paper={"there is a forget gate, of Gers et al. 2000": ""},
+        paper={"a forget gate is added (Gers et al. 2000)": ""},
         code=("torch",),
         released={
             "the bias of the forget gate starts like the others": "forget_bias: 0.0",
-            "the state may have another width than the input": "hidden: 8",
+            "the width of the state may differ from that of the input": "hidden: 8",
         },
     ),
 )

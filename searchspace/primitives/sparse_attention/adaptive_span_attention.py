@@ -6,8 +6,8 @@ Formula: a_ij = m(x) e_ij / sum_j m(x) e_ij, e_ij = exp(q_i (k_j + p_x) / sqrt(D
 Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers", https://arxiv.org/abs/1905.07799, section 2.2.
 Position i reads the positions x = i - j - 1 = 0, .., S - 1, but not itself. p is one table [S, D] for all heads and
 layers. The loss gets lambda times the mean of z. The span z is S times a learned ratio per head, or, if dynamic, S
-sigmoid(v x_i + b). The block reads only the past, in an encoder too. p are its positions: rotary positions and ALiBi
-have no effect.
+sigmoid(v x_i + b). The block reads only the past, in an encoder too. Its position encoding is p, so rotary positions
+and ALiBi have no effect.
 
 The softmax over the positions within the span is multiplied by the mask and divided by its sum plus 1e-8. The released
 code (facebookresearch/adaptive-span) takes the softmax over all S positions first: `softmax: reach`. The difference
@@ -45,12 +45,13 @@ from searchspace.sharing import shared
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveSpanAttentionConfig:
     """`span`: S, the longest span.
-    `ramp`: R, over how many positions the mask falls from one to zero.
+    `ramp`: R, number of positions over which the mask falls from one to zero.
     `span_weight`: lambda, the weight of the mean span in the loss.
     `initial`: the initial ratio of a span to S; dynamic spans start no closer to 0 or 1 than sigmoid(-4).
     `dynamic`: whether the span depends on the position: S sigmoid(v x_i + b).
-    `softmax`: over the positions within the span, or over all S as in the released code.
-    `before`: what precedes the first position: nothing, or S states of zeros as in the released code.
+    `softmax`: which positions the softmax covers: those within the span (span), or all S, as in the released code
+    (reach).
+    `before`: what precedes the first position: nothing, or S states of zeros, as in the released code (zeros).
 
     Raises ValueError if heads does not divide dim, the span or ramp is below 1, the weight is negative, or a
     probability is not in its range.
@@ -89,7 +90,7 @@ class AdaptiveSpanAttentionConfig:
         paper={"the ratio is clamped before the next forward pass instead of after the step": ""},
         code=("facebookresearch/adaptive-span",),
         released={
-            "the softmax is over all S positions, then the mask": "softmax: reach",
+            "the softmax is over all S positions, and the mask is applied afterwards": "softmax: reach",
             "S states of zeros precede the first position": "before: zeros",
         },
     ),

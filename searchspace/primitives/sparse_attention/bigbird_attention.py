@@ -6,15 +6,15 @@ Formula: softmax(Q K^T / sqrt(D)) V, block i reads the blocks {0, i - 1, i, i + 
 Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", https://arxiv.org/abs/2007.14062, section 2 and
 appendix D, the internal construction (ITC). The first and the last block read everything. The random blocks of a block
 i between them are drawn per head and row from the remaining blocks. One softmax runs over the union, with each key
-once. A sequence of at most (5 + 2 r) b positions is too short for the pattern: there, all positions read all positions.
+once. A sequence of at most (5 + 2 r) b positions is too short for the pattern, so all positions read all positions.
 
 The last block is that of the last real position, and the draws depend only on the number of real blocks. So padding
 does not change what a sequence reads. Draws come from a hash of the seed, the layer, the head and the row. They are the
 same in training and evaluation, in every call and on every device. Queries at padding give zeros. The released code
 (google-research/bigbird, transformers) has one pattern for a batch: the last block is that of the padded length, and
-padding decides whether a sequence is short. So sequences of a padded batch read something else than alone: `end:
-padded`. B batch, T time, H
-heads, D width of one head, C = H * D model width, b positions of a block, N blocks, n of them read.
+padding decides whether a sequence is short. So a sequence in a padded batch reads other positions than it does alone:
+`end: padded`. B batch, T time, H heads, D width of one head, C = H * D model width, b positions of a block, N blocks, n
+of them read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from searchspace.sharing import numbered
 class BigbirdAttentionConfig:
     """`block`: b, number of positions in a block.
     `random_blocks`: r, number of random blocks that each block reads.
-    `end`: whether the last block of a sequence is that of its last real position, or of the padded length.
+    `end`: which block is the last one of a sequence: that of its last real position (real), or that of the padded
+    length (padded).
     `seed`: seed of the random blocks; each layer of a model draws its own from it.
 
     Raises ValueError if heads does not divide dim, the block is empty, a number is negative, or the dropout is not a

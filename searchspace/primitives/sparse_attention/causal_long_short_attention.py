@@ -22,7 +22,7 @@ reads the last `chunks` chunks before its segment, and all earlier ones inside i
 memory of zeros, which queries read: `compress: mixed_from_zeros`. Its map W' of distances has a bias: `distance_bias:
 true`.
 
-With `one_map`, keys and values are equal. With `head_norms`, each head is normed alone. lucidrains/
+With `one_map`, keys and values are equal. With `head_norms`, each head is normalised alone. lucidrains/
 long-short-transformer has both. B batch, T time, N chunks, H heads, D width of one head, C = H * D model width.
 """
 
@@ -58,14 +58,15 @@ class CausalLongShortAttentionConfig:
     `chunk`: L, number of positions in a chunk.
     `slots`: S, number of vectors per head that a chunk is compressed into.
     `chunks`: number of earlier chunks that a query reads; null reads all.
-    `norms`: the two LayerNorms of keys and values: as in the released code (apart), one after the other (chained),
-    none.
-    `head_norms`: whether a norm is over one head, with the same gain for all, instead of the full width.
-    `compress`: whether projected keys and values are compressed, or the input before projection (hidden), or the input
-    of earlier segments alone (mixed), with a memory of zeros at first (mixed_from_zeros).
-    `segment`: number of positions in a segment, for mixed.
+    `norms`: how the two LayerNorms of keys and values are applied: separately, as in the released code (apart), one
+    after the other (chained), or not at all (none).
+    `head_norms`: whether each head is normalised alone, with the same gain for all heads, instead of the full width.
+    `compress`: what is compressed: projected keys and values (projected), the input before projection (hidden), or the
+    input for earlier segments and keys and values for the current one (mixed), also with a memory of zeros at first
+    (mixed_from_zeros).
+    `segment`: number of positions in a segment, used by mixed and mixed_from_zeros.
     `one_map`: whether one linear map gives keys and values, so that they are equal.
-    `distance_bias`: whether the map W' of the distances of vectors has a bias, as in the released code.
+    `distance_bias`: whether the map W' of the distances to compressed vectors has a bias, as in the released code.
 
     Raises ValueError if heads does not divide dim, dim is odd, the window is shorter than a chunk, another number is
     below 1, the dropout is not a probability, or mixed has a segment that is no multiple of the chunk or fewer chunks
@@ -169,13 +170,13 @@ Masks = tuple[Tensor | None, Tensor | None, Tensor | None]
         paper={"a query reads the vectors of the last 16 chunks instead of all": "chunks: null"},
         code=("NVIDIA/transformer-ls", "lucidrains/long-short-transformer"),
         released={
-            "the map of the distances of vectors has a bias": "distance_bias: true",
+            "the map of the distances to compressed vectors has a bias": "distance_bias: true",
             "chunks of earlier segments are compressed from inputs, those of the current one from keys and values": (
                 "compress: mixed"
             ),
-            "its memory starts with zeros, which are read": "compress: mixed_from_zeros",
-            "lucidrains has one map for keys and values, and norms of heads": "one_map: true, head_norms: true",
-            "lucidrains has rotary positions, whole windows, and P from keys and values": "",
+            "its memory starts with zeros, which queries read": "compress: mixed_from_zeros",
+            "lucidrains has one map for keys and values, and norms of single heads": "one_map: true, head_norms: true",
+            "lucidrains has rotary positions and whole windows, and computes P from keys and values": "",
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Global positions that a context marks: anywhere in a sequence, and other ones in each sequence.
+"""Global positions that a context marks: they may be anywhere and differ between sequences.
 
 `longformer_attention` documents what they read and who reads them. Sequences with fewer than g marks get other
 positions in their free places, which nothing reads. B batch, T time, H heads, D width of one head, g global positions.

@@ -14,9 +14,9 @@ for language models: Kc = LN_c(P^T x Wk). "none": no norms.
 With `class_token`, position 0 is a class token as in the authors' code for the Long Range Arena. All positions read its
 key and value beside the compressed ones, with their norm. It reads itself, without a norm, and the results of the
 others: softmax(q0 . [k0; C]) [v0; C], C = the results before the output map. It is in no window and not compressed. The
-authors' code for images norms its key and value with the norm of the window instead.
+authors' code for images normalises its key and value with the norm of the window instead.
 
-With `one_map`, keys and values are equal. With `head_norms`, each head is normed alone. lucidrains/
+With `one_map`, keys and values are equal. With `head_norms`, each head is normalised alone. lucidrains/
 long-short-transformer has both.
 
 The compressed keys have no position, so positions must be added to the input: rotary positions and ALiBi have no
@@ -52,8 +52,9 @@ from searchspace.registry import primitive
 class LongShortAttentionConfig:
     """`slots`: S, number of vectors per head that the sequence is compressed into.
     `window`: W, number of positions in a segment.
-    `norms`: the two LayerNorms of keys and values: one after the other (chained), apart, or none.
-    `head_norms`: whether a norm is over one head, with the same gain for all, instead of the full width.
+    `norms`: how the two LayerNorms of keys and values are applied: one after the other (chained), separately (apart),
+    or not at all (none).
+    `head_norms`: whether each head is normalised alone, with the same gain for all heads, instead of the full width.
     `one_map`: whether one linear map gives keys and values, so that they are equal.
     `class_token`: whether position 0 is a class token that all positions read.
 
@@ -93,10 +94,10 @@ class LongShortAttentionConfig:
         code=("NVIDIA/transformer-ls", "lucidrains/long-short-transformer"),
         released={
             "a class token that all positions read and that is in no window": "class_token: true",
-            "the code for images has windows of two dimensions, and norms the class token as the windows": "",
+            "the code for images has two-dimensional windows, and normalises the class token with their norm": "",
             "a depthwise convolution of the values may be added": "",
-            "lucidrains has one map for keys and values, and norms of heads": "one_map: true, head_norms: true",
-            "lucidrains has rotary positions, whole windows, and P from keys and values": "",
+            "lucidrains has one map for keys and values, and norms of single heads": "one_map: true, head_norms: true",
+            "lucidrains has rotary positions and whole windows, and computes P from keys and values": "",
         },
     ),
 )

@@ -3,13 +3,13 @@
 Formula: softmax(Q K^T / sqrt(D)) V over |i - j| <= window / 2 and the global positions
 
 Beltagy et al. 2020, "Longformer", https://arxiv.org/abs/2004.05150, section 3.1. The first g positions are global
-(`global_at: start`). Or the caller marks them, anywhere and other ones in each sequence, as in the released code
-(allenai/longformer, transformers: `global_attention_mask`): `global_at: context` reads `Context.global_positions`, at
-most g in a sequence; without marks the first g are global. The other positions read them in addition to their window
-|i - j| <= window / 2, under one softmax and each key once. The queries of the global positions, and the keys and values
-that they read, come from a second set of projections. Both share one output projection. The causal form, for language
-models, has no global positions: it is `sliding_window_attention`. B batch, T time, H heads, D width of one head, C = H
-* D model width, g global positions.
+(`global_at: start`). Or the caller marks them, as in the released code (allenai/longformer, transformers:
+`global_attention_mask`). The marked positions may be anywhere and differ between sequences. `global_at: context` reads
+them from `Context.global_positions`, at most g in a sequence. Without marks the first g are global. The other positions
+read them in addition to their window |i - j| <= window / 2, under one softmax and each key once. The queries of the
+global positions, and the keys and values that they read, come from a second set of projections. Both share one output
+projection. The causal form, for language models, has no global positions: it is `sliding_window_attention`. B batch, T
+time, H heads, D width of one head, C = H * D model width, g global positions.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class LongformerAttentionConfig:
     """`window`: number of positions in the window, half on each side.
     `dilation`: distance between two positions of the window.
     `dilated_heads`: number of heads that are dilated, the last ones; null dilates all.
-    `global_tokens`: g, number of global positions; the most of a sequence if the context marks them.
-    `global_at`: whether the first positions are global, or those that `Context.global_positions` marks.
+    `global_tokens`: g, number of global positions; if the context marks them, the maximum for one sequence.
+    `global_at`: which positions are global: the first ones (start), or those that `Context.global_positions` marks
+    (context).
 
     Raises ValueError if heads does not divide dim, the window is odd or below 2, the dilated heads are not some of the
     heads, another number is too small, or the dropout is not a probability.
@@ -78,7 +79,7 @@ class LongformerAttentionConfig:
     published=Published(
         code=("allenai/longformer", "transformers"),
         released={
-            "a mask names the global positions, anywhere and in each sequence": "global_at: context, global_tokens: 8",
+            "a mask marks global positions anywhere in each sequence": "global_at: context, global_tokens: 8",
             "queries at padding give zeros; here they are not defined": "",
         },
     ),

@@ -9,10 +9,10 @@ is a fixed Gaussian matrix, drawn from `seed` for each round and layer. `kernels
 documents how positions are sorted and read.
 
 Public code differs in what chunks read and in the hashes. The authors' code (google/trax) and
-lucidrains/reformer-pytorch let chunks look back only, also if not causal: `look: back`. The authors' code and
-transformers draw a matrix R for each head: `head_rotations: true`. transformers fills a batch up to whole chunks and
-hashes padding into a last bucket, so the first chunk of a round looks back at padding instead of real positions:
-`padding: fills`.
+lucidrains/reformer-pytorch let chunks look back only, even in a block that is not causal: `look: back`. The authors'
+code and transformers draw a matrix R for each head: `head_rotations: true`. transformers fills a batch up to whole
+chunks and hashes padding into a last bucket, so the first chunk of a round looks back at padding instead of real
+positions: `padding: fills`.
 
 The content decides what is read. Where a chunk starts and ends depends on how many positions have smaller hashes,
 future positions included. The masks are causal, and no value or gradient of the future reaches the past. But which part
@@ -53,9 +53,10 @@ class LshAttentionConfig:
     `factorised`: whether two small hashes replace one large one.
     `scale`: whether scores are divided by sqrt(D); the released code does not.
     `key_eps`: number added to the mean square of a key before it is normalised.
-    `look`: whether chunks read the next chunk too, if not causal, or only look back.
+    `look`: which chunks a chunk reads besides itself: the previous one and, if not causal, the next one (around), or
+    only the previous one (back).
     `head_rotations`: whether each head has its own R.
-    `padding`: whether chunks hold real positions only (apart), or padding fills chunks at the end (fills).
+    `padding`: whether chunks hold only real positions (apart), or padding fills chunks at the end (fills).
     `same_bucket`: whether a query reads only keys of its own bucket.
     `exact_counts`: whether a key found in several rounds counts once.
     `seed`: seed of the hashes.
@@ -127,10 +128,10 @@ class LshAttentionConfig:
         released={
             "scores are not divided by sqrt(D); reformer-pytorch divides": "scale: false",
             "1e-6 is added to the mean square of a key": "key_eps: 1.0e-6",
-            "chunks look back only, also if not causal": "look: back",
+            "chunks look back only, even in a block that is not causal": "look: back",
             "each head has its own rotations, optional in reformer-pytorch": "head_rotations: true",
             "transformers: padding fills chunks, and the first chunk of a round looks back at it": "padding: fills",
-            "reformer-pytorch: weights of pairs seen only across two rounds are wrong by 1e9 without duplicates": "",
+            "reformer-pytorch: without duplicates, weights of pairs seen only across two rounds are wrong by 1e9": "",
             "rotations are drawn again at every call": "",
         },
     ),

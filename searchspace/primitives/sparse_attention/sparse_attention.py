@@ -41,11 +41,11 @@ from searchspace.registry import primitive
 
 @dataclass(frozen=True, kw_only=True)
 class SparseAttentionConfig:
-    """`pattern`: the pattern of the published model.
+    """`pattern`: which of the two published patterns is used.
     `stride`: l, the stride, or the length of a block of the fixed pattern.
     `summary`: c, number of summary positions of each block of the fixed pattern.
-    `composition`: how the two sets of positions are combined: one softmax (union), half of the heads each, or only one
-    set.
+    `composition`: how the two sets of positions are read: under one softmax (union), each by half of the heads (heads),
+    or only one of them (first, second).
     `summary_by_head`: whether heads of the fixed pattern read different summary positions.
     `summary_runs`: number of different summaries that heads of the fixed pattern read in turn; null takes l // c.
     `inclusive`: whether the strided pattern reads l + 1 positions, as in the paper's formula.
