@@ -92,7 +92,7 @@ def search(
 
 @_short_traceback
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:
-    """The study `name` in the database at `url` (a path or a URL). With `config` it is made if it does not exist.
+    """The study `name` in the database at `url` (a path or a URL). With `config` it is created if it does not exist.
 
     Raises `nas.errors.NasError` if there is no such database or study, or if `config` does not fit the study.
     """

@@ -1,10 +1,10 @@
-"""Errors that a user can put right. The command line prints them without a traceback and exits with `exit_code`."""
+"""Errors that a user can correct. The command line prints them without a traceback and exits with `exit_code`."""
 
 from __future__ import annotations
 
 
 class NasError(Exception):
-    """Something a user can put right; the message says what was wrong, where, and what to do."""
+    """Something that a user can correct; the message says what was wrong, where, and what to do."""
 
     exit_code = 1
 

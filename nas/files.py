@@ -1,4 +1,4 @@
-"""Files that users name: found, and written whole or not at all, never over anything but a regular file."""
+"""Finds and writes the files that users name: completely or not at all, and only over regular files."""
 
 from __future__ import annotations
 

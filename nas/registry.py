@@ -1,7 +1,7 @@
 """A registry: things found by name in the modules of a package, built from options that are validated first.
 
 A registered thing is a class or a function. Its options are the parameters that the caller does not give, and their
-type hints say which values are valid. So the thing itself is the one home of its options' names, types and defaults.
+type hints say which values are valid. So the names, types and defaults of its options are written only there.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _hints(thing: Callable[..., Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _converted(hint: Any, value: Any, option: str) -> Any:
-    """`value` as `hint` wants it. Raises ValueError with the end of a sentence that begins with the part."""
+    """`value` converted to the type `hint`. Raises ValueError with the end of a sentence that begins with the part."""
     try:
         import pydantic
     except ImportError:  # a machine without pydantic, for measurements only: the thing's own checks remain

@@ -260,7 +260,7 @@ def _opened(store: Store, find: Callable[[], Record], config: SearchConfig | Non
 
 
 def resume(study: Study, owner: str, unit: int) -> Ask:
-    """The unit that another process asked for, as `nas tell` needs it. Raises LeaseLost if it is not leased so."""
+    """The unit that another process asked for, as `nas tell` needs it. Raises LeaseLost if its lease is gone."""
     for leased in study.store.leased(study.record.id, owner):
         if leased.id == unit:
             return Ask.of(leased, owner, Architecture.parse(leased.architecture))

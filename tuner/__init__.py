@@ -23,7 +23,7 @@ _PLACES = {"tune": "tuner.triton.decorator", "listen": "tuner.triton.listener", 
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a function when it is first used, because they need torch."""
+    """Imports a function when it is first used, because the functions need torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_PLACES[name]), name)

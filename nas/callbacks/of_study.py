@@ -1,6 +1,6 @@
-"""The trials of a study, told to callbacks: each that has ended is one run, with its curve, its metrics and its end.
+"""Reports the trials of a study to callbacks: each ended trial is one run, with its curve, metrics and final state.
 
-It reads the database only, so it can neither slow down a search nor end it, and works for a study of any age.
+It only reads the database, so it can neither slow down nor end a search, and it works for a study of any age.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def told(
     follow: bool = False,
     trials: Collection[int] | None = None,
 ) -> Iterator[tuple[int, str]]:
-    """Tell the callbacks `names` of each trial that has ended and is new -> (trial, callback) as they are told.
+    """Report each new ended trial to the callbacks `names` -> (trial, callback) for each report.
 
-    What was told is kept in `folder`, so the same call goes on where the last one ended. A trial that was trained
-    further since then is told again, whole. follow: also wait for trials that end later, until no process works on the
-    study. trials: only these numbers. Raises UsageError for an unknown name, or if the folder belongs to another study,
-    NasError if a library is missing.
+    `folder` records what was reported, so the same call continues where the last one ended. A trial that was trained
+    further since then is reported again, completely. follow: also wait for trials that end later, until no process
+    works on the study. trials: only these numbers. Raises UsageError for an unknown name, or if the folder belongs to
+    another study, NasError if a library is missing.
     """
     for name in names:
         registry.registry.find(name)
@@ -73,14 +73,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_study(known: dict[str, Any], study: Study, folder: Path) -> None:
-    """Raise UsageError if `folder` has the runs of another study. A folder of an earlier release does not say."""
+    """Raise UsageError if `folder` has the runs of another study. Older releases did not name it."""
     mine = f"{study.name}, created {study.created_at:%Y-%m-%d %H:%M:%S}"
     if (other := known.setdefault(STUDY, mine)) != mine:
         raise UsageError(f"{folder} has the runs of another study ({other}), not of {mine}. Name another folder.")
 
 
 def _is_new(known: Mapping[str, Any], trial: Trial, name: str) -> bool:
-    """Whether the callback was not told of the trial, or of less of it."""
+    """Whether the callback has not received the trial, or only a part of it."""
     state = known.get(STATES, {}).get(name, {}).get(str(trial.number))
     return trial.number not in known.get(name, []) or state not in (None, _state(trial))
 
@@ -115,7 +115,7 @@ def _tell(store: Reader, study: Study, trial: Trial, name: str, folder: Path) ->
 
 
 def _clear(place: Path, kind: Any) -> None:
-    """Remove what an interrupted call, or one with less of the trial, has written."""
+    """Remove what an interrupted call, or a call for a shorter training, has written."""
     written = place / getattr(kind, "written", "")
     if written == place:
         return

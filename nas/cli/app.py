@@ -61,8 +61,8 @@ def _for_every_command(
 def discover(command: str | None = None) -> None:
     """Import the commands, so that they register themselves: all of them, or the one with this name if there is one.
 
-    A command NAME is in NAME.py, and its subcommands may be in NAME_*.py. To import and build the others would take
-    more CPU than to read a study.
+    A command NAME is in NAME.py, and its subcommands may be in NAME_*.py. Importing and building the others would take
+    more CPU than reading a study.
     """
     modules = [
         found.name
@@ -77,9 +77,8 @@ def discover(command: str | None = None) -> None:
 
 
 def command() -> Any:
-    """What runs the commands that registered so far.
-
-    To read their signatures takes longer than to run most of them, so they are read again only if others registered.
+    """The group of all commands that registered so far. Reading their signatures takes longer than running most
+    commands, so they are read again only after new registrations.
     """
     groups = [app, *(group.typer_instance for group in app.registered_groups if group.typer_instance)]
     return _command(sum(len(each.registered_commands) for each in groups))
@@ -142,7 +141,9 @@ def _damage() -> str | None:
 
 
 def _check_kernels(words: list[str]) -> None:
-    """End with the cure if another package `kernels` takes the place of ours. `nas doctor` runs and explains it."""
+    """Exit and name the cure if another package `kernels` takes the place of ours. `nas doctor` runs and explains
+    it.
+    """
     from nas import kernels_folder
 
     if words[:1] != ["doctor"]:

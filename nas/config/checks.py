@@ -39,7 +39,7 @@ def check_space(space: Space, task: Task) -> None:
 
 
 def _other_than(wanted: Scalar, found: Value) -> bool:
-    """Whether a field can have another value than `wanted`; a search would draw every value of a hole some time."""
+    """Whether a field can have another value than `wanted`; a search draws each value of a hole at some time."""
     return found != wanted if not has_holes(found) else any(way.value != wanted for way in fillings(found, {}) or [])
 
 
@@ -48,9 +48,8 @@ def _written(found: Value) -> str:
 
 
 def check_objective(objective: Objective, task: Task, name: str) -> None:
-    """Raise ValueError if no new search may have `objective`, it has no value for `task`, or is a metric that it lacks.
-
-    name: of the task. A metric must not be turned around either.
+    """Raise ValueError if `objective` is not allowed in a new search, has no value for `task`, is a metric that the
+    task does not report, or has another direction than that metric. name: of the task.
 
     The user decides the direction of a metric that the task does not declare. A user's own task that declares no
     metrics may have any.

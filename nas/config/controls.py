@@ -12,10 +12,10 @@ LIST = "list"  # the name of an arm that is written as a list alone
 
 
 def arms(written: Any, budget: Any) -> dict[str, Any]:
-    """The arms that `written` stands for, as `arms` of a search file has them; each is called `control-` and its name.
-
-    A list in place of a share has architectures made by hand; its share is that of as many trials. None is no arm.
-    budget: that of the search file. Raises ValueError for another form, or if the share of a list is not known.
+    """The arms that the short form `written` describes, in the form of `arms` of a search file. The name of each is
+    `control-` and its own name. A list instead of a share has architectures made by hand, and its share is that of one
+    trial for each. None means no arm. budget: that of the search file. Raises ValueError for another form, or if the
+    share of a list is not known.
     """
     if written is None:
         return {}

@@ -13,7 +13,7 @@ SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
 
 
 def is_database(path: Path) -> bool:
-    """Whether the file is a SQLite database. A file that cannot be read is none."""
+    """Whether the file is a SQLite database. False for a file that cannot be read."""
     if not is_file(path):
         return False
     try:
@@ -24,7 +24,7 @@ def is_database(path: Path) -> bool:
 
 
 def is_search_file(path: Path) -> bool:
-    """Whether the file has the keys of a search file. A file that cannot be read has none."""
+    """Whether the file has the keys of a search file. False for a file that cannot be read."""
     try:
         found = documents.load(path, tags=language.TAGS).data
     except SpaceError:
@@ -33,7 +33,7 @@ def is_search_file(path: Path) -> bool:
 
 
 def not_a_space(path: Path) -> str:
-    """What the file is, if it is no space but of another kind, and what was expected; "" otherwise."""
+    """If the file is not a space but of another kind: what it is and what was expected. Otherwise ""."""
     expected = "expected the file of a space, with `kind: decoder` or another kind at its top"
     if is_database(path):
         return f"{path} is a study database, but {expected}"
@@ -43,7 +43,7 @@ def not_a_space(path: Path) -> str:
 
 
 def not_an_architecture(path: Path) -> str:
-    """What the file is, if it is no architecture but of another kind, and what to do with it; "" otherwise."""
+    """If the file is not an architecture but of another kind: what it is and what to do with it. Otherwise ""."""
     named = "An architecture of its study is written STUDY:TRIAL, as in quickstart:17"
     if is_database(path):
         return f"{path} is a study database, not an architecture. {named}, with --storage {shlex.quote(str(path))}."

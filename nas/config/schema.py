@@ -165,7 +165,7 @@ class Finals(_Section):
 class Arm(_Section):
     """A control: its own strategy gets `share` of the trials, and knows only their results.
 
-    architectures: texts of architectures made by hand. An arm that has some tries these alone, in their order.
+    architectures: texts of architectures made by hand. An arm with architectures tries only these, in their order.
     """
 
     strategy: AName = Named(name="random")
@@ -179,7 +179,7 @@ class Arm(_Section):
         return self
 
     def written(self) -> Any:
-        """As it stands in a search file. A list may get another share if the budget grows."""
+        """The form in a search file. A list may get another share if the budget grows."""
         if self.architectures:
             return {"architectures": list(self.architectures)}
         return {"strategy": self.strategy.written(), "share": self.share}
@@ -193,7 +193,7 @@ class Limits(_Section):
 
 
 class Built:
-    """The parts that were built from a config (see `nas.config.factory`). They are no part of its value."""
+    """The parts that were built from a config (see `nas.config.factory`). They are not part of its value."""
 
     def __init__(self, parts: Any = None) -> None:
         self.parts = parts

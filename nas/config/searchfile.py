@@ -164,7 +164,7 @@ class _Reading:
             raise SpaceError(self.problems)
 
     def schema(self) -> SearchConfig:
-        """The file as its types want it, with stand-ins for keys that are missing or wrong."""
+        """The file converted to its types, with placeholders for keys that are missing or wrong."""
         values = dict(self.document.data)
         for path in _holes({key: value for key, value in values.items() if key != "space"}, ()):
             self.problem("a hole cannot stand here, only in the space", path)

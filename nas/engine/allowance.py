@@ -1,8 +1,8 @@
 """What an arm has spent and may spend: tokens, FLOPs and device-seconds of training.
 
-Only units that ended count. A unit counts from the steps at which it started to those at which it was to end, even if
-it failed: so a search in which every trial fails still ends. What is spent follows from the study's log, so it is the
-same in every process and after a restart.
+Only ended units count. A unit counts all steps from its start to its planned end, even if it failed. So a search in
+which every trial fails still ends. What is spent follows from the study's log, so it is the same in every process and
+after a restart.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class Arm:
 
     @property
     def waiting(self) -> bool:
-        """Whether the scheduler wants no new trial before a unit that runs has ended."""
+        """Whether the scheduler waits for a running unit before it accepts a new trial."""
         return bool(self._open) and self.scheduler.promotion() is WAIT
 
     def next_steps(self) -> int:
@@ -243,10 +243,10 @@ def counts(unit: Unit) -> bool:
 def next_arm(arms: Sequence[Arm], trials: int | None, most: int = 1) -> tuple[Arm, int] | None:
     """The arm of the next trial, and how many trials in a row belong to it, at most `most`.
 
-    trials: the budget of the study; None if something else ends it. It is the arm furthest below its share of the
-    trials, of those that have something left to spend and to propose, and whose scheduler does not wait.
-    None if there is no such arm. If no scheduler waits, the answer follows from the study's log, so it is the same in
-    every process and after a restart.
+    trials: the budget of the study; None if something else ends it. Only arms count that have something left to spend
+    and to propose, and whose scheduler does not wait. It is the one of these that is furthest below its share of the
+    trials. None if there is no such arm. If no scheduler waits, the answer follows from the study's log, so it is the
+    same in every process and after a restart.
     """
     started = [arm.trials for arm in arms]
     able = [arm.exhausted is None and not arm.allowance.spent and not arm.waiting for arm in arms]

@@ -37,7 +37,7 @@ class Audit:
         self._next: dict[int, int] = {}  # length -> results at its next audit
 
     def tell(self, number: int, steps: int, values: Sequence[float] | None) -> bool:
-        """A trial reached `steps` in all. Whether other probes are demoted than before."""
+        """A trial reached `steps` in all. Returns whether the set of demoted probes changed."""
         if values is None:
             return False
         results = self._results.setdefault(steps, {})

@@ -110,7 +110,7 @@ def search(
 
 
 def finals(config: SearchConfig, *, quiet: bool = False, runner: Runner | None = None) -> Result:
-    """Run the finals of `config` alone, for a study that has ended; of a study that is new, the search comes first.
+    """Run the finals of `config` alone, for a study that has ended. If the study is new, the search runs first.
 
     Raises NasError, also for a study whose search has not ended.
     """
@@ -227,7 +227,7 @@ def check_here(objectives: Sequence[Objective]) -> None:
 
 
 def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
-    """What the study keeps of its objectives; their stages only if one is a probe, which reports audit."""
+    """What the study stores about its objectives; stages only if one is a probe, because reports audit probes."""
     known = [each for each in objectives if each.stage != "later"]  # with its first value the study lists it too
     stages = ["cost" if each.settled else each.stage for each in known]  # a measured latency is no guess
     told = [{"stage": stage} if "probe" in stages else {} for stage in stages]

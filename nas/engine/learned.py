@@ -1,7 +1,7 @@
 """Reads what a new study learns from earlier ones (`learn_from` of a strategy), so that the study can keep it.
 
 What was read is kept in the study's configuration. So a search that is resumed or replayed proposes the same points,
-also if an earlier study has gone on since. Of a large study the best trials are read, and some of the others.
+even if an earlier study has continued since then. From a large study, the best trials and some others are read.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ MOST = 256  # trials of one study
 def with_learned(config: SearchConfig, store: Reader | None = None) -> SearchConfig:
     """`config` with the results of the studies that its strategies learn from.
 
-    store: the database of the new study; None if there is none yet. A study that is not there is looked for in the file
-    that is called as the study, in the same folder, if the new study has such a file too. Raises UsageError for an
-    unknown study, and for one without an objective, a hole or enough results that the new search can use.
+    store: the database of the new study; None if there is none yet. If the database does not have a study, the file
+    named after that study in the same folder is read, provided that the file of the new study is named after the new
+    study. Raises UsageError for an unknown study, and for one without an objective, a hole or enough results that the
+    new search can use.
     """
     wanted = list(dict.fromkeys(name for named in _strategies(config) for name in _wanted(named)))
     if not wanted:
@@ -118,7 +119,7 @@ def _opened(config: SearchConfig, store: Reader | None, name: str) -> Iterator[t
 
 
 def _beside(config: SearchConfig) -> dict[str, Path]:
-    """The files in the folder of this search's own file, by name; none if that is not called as the study."""
+    """The files in the folder of this search's own file, by name; none if that file is not named after the study."""
     own = file_of(parse(config.storage))
     if own is None or own.stem != config.study:
         return {}

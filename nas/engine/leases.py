@@ -94,8 +94,8 @@ def _exists(pid: int) -> bool:
 class Heartbeat:
     """A thread that renews the leases of the held units, every third of a lease, and reports their progress.
 
-    A database that does not answer is tried again. Any other error ends the thread; `check` raises it.
-    progress: how far the units are that report it, by id. It is called in the thread.
+    A database that does not answer is tried again. Any other error ends the thread; `check` raises it. progress: the
+    progress of the units that report it, by id. It is called in the thread.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The loop of a search: submit units to the runner and record their outcomes until the budget is spent.
 
-The loop keeps nothing that it could not read from the store again. So after anything was killed, the same command
-continues where the store is, and two processes with the same command share the work.
+The loop keeps nothing that it could not read from the store again. So if anything is killed, the same command continues
+from the state in the store, and two processes with the same command share the work.
 """
 
 from __future__ import annotations

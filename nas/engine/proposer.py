@@ -118,8 +118,8 @@ class Proposer:
     def new_trials(self, owners: Sequence[str], seconds: float, budget: int | None) -> list[Unit]:
         """Units of new trials, leased to `owners`, one each.
 
-        budget: the number of trials that the study may hold; None if there is no such limit. Fewer units come back if
-        the budget of trials, or what the arms may spend, is used up, or if the space is.
+        budget: the number of trials that the study may hold; None if there is no such limit. Fewer units are returned
+        if the budget of trials, the budget of the arms or the space is exhausted.
         """
         units: list[Unit] = []
         while len(units) < len(owners):
@@ -182,7 +182,7 @@ class Proposer:
         return known or self._parsed(unit.architecture)
 
     def intact(self, unit: Unit) -> Unit:
-        """The unit, if the text of its architecture is that of its hash. Raises DamageError if it is not."""
+        """The unit, if the text of its architecture matches its hash. Raises DamageError if it is not."""
         try:
             found = self._parsed(unit.architecture).hash
         except SpaceError as error:
@@ -193,7 +193,9 @@ class Proposer:
         return unit
 
     def _arm(self, unit: Unit) -> Arm:
-        """The unit's arm, which knows its trial: that of a unit that was taken over may not be read yet."""
+        """The unit's arm, after it has read the unit's trial. The trial of a unit that was taken over may not be read
+        yet.
+        """
         if unit.number >= self._next:
             self.absorb()
         return self.arms[unit.arm]

@@ -12,8 +12,8 @@ def repeats(config: SearchConfig, times: int) -> Iterator[SearchConfig]:
     """`config` itself, then with the next seeds, `times` in all. Raises ValueError if `times` is below 1, UsageError if
     the last seed would be too large.
 
-    A repeat is called as the study with `-seed` and its seed. It has a folder of checkpoints of its own; so has it a
-    database, if that of the study is called as the study.
+    The name of a repeat is that of the study with `-seed` and its seed. It has its own folder of checkpoints. It also
+    has its own database, if the database is named after the study.
     """
     if times < 1:
         raise ValueError(f"times must be at least 1, but got {times}.")

@@ -27,7 +27,7 @@ GIVEN = ("baseline", RETRY)  # operators of trials that no strategy proposed
 
 @dataclass(frozen=True)
 class Difference:
-    """A trial that is proposed differently now; the hashes of the architectures, `proposed` None for nothing."""
+    """A trial that is proposed differently now; the hashes of both architectures; `proposed` is None for nothing."""
 
     trial: int
     known_results: int

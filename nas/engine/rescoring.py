@@ -1,4 +1,4 @@
-"""Finds values of the trials of a study that its search does not find: of a further objective, or for a machine.
+"""Finds values for the trials of a study that its search does not find: of another objective, or on another machine.
 
 A machine outside the cluster finds the values of the objectives that the search file leaves to it (`on: {machine:
 NAME}`), while the search runs or after it. They are part of the study's log, so strategies learn from them.

@@ -34,9 +34,9 @@ class Ended:
 class Units:
     """The units of one study that this process works on.
 
-    attempts: how often a unit may be tried whose worker is lost. takeovers: how often it may be started in all, because
-    the process that held it ended; None is as often as `attempts`. heartbeat: renews the leases of
-    held units; without it the holder renews them itself. crashed: called with each unit that was tried that often.
+    attempts: how many times to try a unit whose worker is lost. takeovers: how many times a unit may be started in all,
+    if the processes that held it ended; None means `attempts`. heartbeat: renews the leases of held units; without it
+    the holder renews them itself. crashed: called with each unit that was tried that often.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Units:
     def abandoned(self, owner: str, seconds: float) -> Unit | None:
         """A unit that is queued, or whose lease ran out, or whose process has ended, now leased to `owner`.
 
-        A unit that was tried as often as it may be has ended the processes that ran it: it fails as crashed.
+        If a unit has reached this limit, it has ended the processes that ran it, so it fails as crashed.
         """
         gone = leases.dead(holder.name for holder in self.store.owners(self.study.id))
         while found := self.store.lease(self.study.id, owner, 1, seconds, dead_owners=gone):

@@ -22,7 +22,7 @@ from nas.store import Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
 
 
 class Finals:
-    """The finals of a study: which runs are still to be trained, and who they say is best.
+    """The finals of a study: which runs are still to be trained, and which entrant is best.
 
     Everything follows from the search file and the trials in the store. So any process continues them, and trials are
     used again if a larger budget brings other finalists.

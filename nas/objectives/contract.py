@@ -40,7 +40,7 @@ COLUMNS = ("trial", "rung", "state", "architecture", "steps", "arm", "baseline",
 
 
 def name_problem(name: str) -> str:
-    """Why an objective cannot be called so, as a sentence; empty if it can. Tables have its values in a column."""
+    """Why an objective cannot have this name, as a sentence; empty if it can. The name becomes a column of tables."""
     if name in COLUMNS:
         return f"{name!r} is another column of the tables, so it cannot be the name of an objective"
     if not NAME.fullmatch(name):
@@ -112,10 +112,10 @@ class Objective(ABC):
         return {}
 
     def check_like(self, evidence: Mapping[str, Any]) -> None:  # noqa: B027  # most values are the same everywhere
-        """Raises UsageError if a value of the study, found so, cannot stand next to those that are found here."""
+        """Raises UsageError if a stored value with this evidence cannot be compared with values that are found here."""
 
     def unlike(self, evidence: Mapping[str, Any]) -> str:
-        """Why a value that a worker found so cannot stand next to the others of the study; empty if it can."""
+        """Why a worker's value with this evidence cannot be compared with the others of the study; empty if it can."""
         return ""
 
     def minimised(self, value: float) -> float:

@@ -156,7 +156,7 @@ class Latency(Objective):
         return self._predictor
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
-        """Milliseconds, from `metrics` if a worker measures. Raises NoValue if the model does not run so.
+        """Milliseconds, from `metrics` if a worker measures. Raises NoValue if the model does not run in this setting.
 
         Raises UsageError if a worker or a machine should have measured it and did not.
         """
@@ -169,7 +169,7 @@ class Latency(Objective):
     def on_worker(self, architecture: Architecture) -> dict[str, float]:
         """The value, its interval in milliseconds and the load, if a worker is to measure; else nothing.
 
-        Raises ValueError if the model does not run so, or the worker does not have the device.
+        Raises ValueError if the model does not run in this setting, or the worker does not have the device.
         """
         if self.stage != "probe":
             return {}
@@ -213,7 +213,9 @@ class Latency(Objective):
         return {**known, "threads": self.setting.threads, "device": device, "cross_check": checked} | reason
 
     def latency(self, architecture: Architecture) -> PhaseLatency:
-        """The latency, measured or predicted once in this process. Raises NoValue if the model does not run so."""
+        """The latency, measured or predicted once in this process. Raises NoValue if the model does not run like
+        this.
+        """
         if architecture.hash not in self._found:
             try:
                 self._found[architecture.hash] = self._find(architecture)

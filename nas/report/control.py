@@ -151,7 +151,7 @@ def uncompared(study: Study, found: Sequence[Control]) -> list[str]:
 
 
 def _names(study: Study) -> dict[str, str]:
-    """What people call each control arm; with its own name, if two would be called alike."""
+    """The displayed name of each control arm. If two would be equal, it includes the arm's own name."""
     names = {arm: name_of(written) for arm, written in (study.config.get("arms") or {}).items()}
     often = Counter(names.values())
     return {arm: name if often[name] == 1 else f"{name} ({arm})" for arm, name in names.items()}

@@ -1,4 +1,4 @@
-"""The child process of the inline runner, as its parent sees it: it is started, told what to do, heard, and ended."""
+"""The child process of the inline runner, from the parent's side: start it, send it work, read its messages, end it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHUNK = 2**16
 
 
 class Garbled(OSError):
-    """The child said what is no message: the task has written to its connection."""
+    """The child sent something that is not a message: the task has written to its connection."""
 
 
 class Child:
@@ -63,7 +63,7 @@ class Child:
         self.connection.send(hello)
 
     def has_said(self, until: float) -> bool:
-        """Whether there is a whole message, or no more will come; waits for it until this time.
+        """Whether there is a complete message, or no more will come; waits for it until this time.
 
         A message whose end does not come, because the child was stopped in the middle of it, is not waited for longer.
         """

@@ -29,7 +29,7 @@ LONGEST_PAUSE = 60.0  # seconds between two of them
 
 
 class RayCluster:
-    """A connection to Ray, which counts how often it was made again since a unit last gave an outcome.
+    """A connection to Ray. It counts how often it was restored since the last outcome of a unit.
 
     A Ray that is connected already is used as it is, and stays connected when this is closed.
     """
@@ -50,7 +50,7 @@ class RayCluster:
     def again(self, timeout: float, why: str) -> bool:
         """Start or find Ray again, if it is time to, else wait up to `timeout` seconds; whether it is connected now.
 
-        why: what is known of the failure, for the message. Raises NasError if it has been tried often enough.
+        why: what is known of the failure, for the message. Raises NasError after too many tries.
         """
         if not self.own:
             raise NasError(

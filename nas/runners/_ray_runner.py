@@ -144,7 +144,7 @@ class RayRunner:
         return [_failed(each.work, failure) for each in lost.values()]
 
     def _recover(self, timeout: float) -> None:
-        """Connect again and submit what waits, if it is time to. Raises NasError after several times in vain."""
+        """Connect again and submit what waits, if it is time to. Raises NasError after several failed tries."""
         with self._closing:
             if not self._cluster.again(timeout, f"{self._why.rstrip('.')}."):
                 return

@@ -3,11 +3,11 @@
 Domhan et al. 2015, "Speeding Up Automatic Hyperparameter Optimization of Deep Neural Networks by Extrapolation of
 Learning Curves", stop a run if the probability that it beats the best one is below a threshold. Here the extrapolation
 is learned from the trials that were trained to the end: a linear regression of their last value on their values so far,
-over those that were most alike, and its errors give the distribution of the last value. The regression holds although
-only promising trials are trained to the end, because these were chosen by the same values. Until `full` trials have
-ended, all are trained to the end.
+over the most similar curves. Its errors give the distribution of the last value. The regression holds although only
+promising trials are trained to the end, because these were chosen by the same values. Until `full` trials have ended,
+all are trained to the end.
 
-The regression is of logarithms: of the distance of a loss from the lowest one, plus a constant. A loss approaches a
+The regression uses logarithms of the distance of a loss from the lowest one, plus a constant. A loss approaches a
 floor, so trials that are ahead gain less from more training than a line through all of them says.
 """
 
@@ -107,10 +107,12 @@ class Extrapolation:
         return self.levels[-1]
 
     def forecast(self, trials: int) -> tuple[Level, ...]:
-        """After the first trials, which are all trained to the end, a multiple of the new records of a random order
-        reach it: an order of n numbers has log n records, and one of n pairs about half its square on the front. The
-        share that continues falls slowly at first, because short training tells little, and the more slowly, the
-        smaller `probability` is. The constants are those of recorded curves; see benchmarks/README.md."""
+        """The first trials are all trained to the end. Of the others, a multiple of the expected number of new records
+        reaches it: n numbers in random order have about log n records, and n pairs have about (log n)^2 / 2 points that
+        join the front. The share that continues falls slowly at first, because short training tells little. The smaller
+        `probability` is, the more slowly it falls. The constants come from recorded curves; see
+        benchmarks/README.md.
+        """
         first, last = min(self.full, trials), len(self.levels) - 1
         others = trials - first
         end = max(1.0, min(others, RECORDS * max(0.1, 1 - 4 * self.probability) * self._records(first, trials)))

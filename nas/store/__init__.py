@@ -1,4 +1,4 @@
-"""The study database: the only truth about a study.
+"""The study database: the single source of truth about a study.
 
 Names are imported when they are first used: the plain records need no SQLAlchemy, which takes half a second to import.
 """

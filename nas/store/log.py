@@ -122,7 +122,7 @@ def _trial(fields: dict[str, Any]) -> Trial:
 
 
 def _record(kind: type[_Record], fields: dict[str, Any]) -> _Record:
-    """A record of a hundred thousand: a constructor that sets field by field takes ten times as long.
+    """One of perhaps a hundred thousand records: a constructor that sets field by field takes ten times as long.
 
     Fields that are missing have the default that their class has.
     """

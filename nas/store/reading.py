@@ -1,4 +1,4 @@
-"""What a study database says: thin methods, each one transaction that reads."""
+"""Reads a study database: thin methods, each of them one read transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study database as the rest of the program sees it: thin methods that write, each one transaction."""
+"""Writes to the study database: thin methods, each of them one transaction."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Aging evolution: the best of a random sample gets a mutated child, and the oldest member leaves, however good it is.
 
 Real et al. 2019, "Regularized Evolution for Image Classifier Architecture Search", https://arxiv.org/abs/1802.01548,
-algorithm 1. With several objectives the best is the least crowded one of the lowest Pareto front. Children come before
-the population is full: in a budget of some hundred trials, a hundred random ones would be a waste.
+algorithm 1. With several objectives the best is the least crowded one of the lowest Pareto front. The first children
+come before the population is full: in a budget of some hundred trials, a hundred random ones would be a waste.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ SHARE, FEWEST = 4, 5  # a quarter of a small population competes to be the paren
 class AgingEvolution(StrategyBase):
     """population: how many trials are members. sample: how many of them compete to be the parent. start: random trials
     before the first child. moves: `all` also changes all layers alike and moves layers. parent: with `spread` a quarter
-    of a small population competes; with `best`, as in earlier versions, all of it did, so that nearly all of the first
-    children had one of two parents."""
+    of a small population competes; with `best`, as in earlier versions, all of it competes, so that nearly all of the
+    first children have one of two parents.
+    """
 
     EARLIER: ClassVar[dict[str, str]] = {"moves": "one", "parent": "best"}
 

@@ -1,4 +1,4 @@
-"""The contract of a strategy: it proposes points and learns from what became of them.
+"""The contract of a strategy: it proposes points and learns from their results.
 
 A strategy is pure. A proposal depends on the space, the seed, the number of the trial, and the calls of `start` and
 `tell` so far, in order. So a strategy is rebuilt after a crash by repeating what the study database recorded.

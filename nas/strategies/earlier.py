@@ -1,7 +1,7 @@
 """Results of an earlier study that a strategy may learn from, as plain data that a new study keeps.
 
-What was read is kept with the new study, so it proposes the same points after a restart, also if the earlier study has
-gone on or was deleted since.
+What was read is kept with the new study, so it proposes the same points after a restart, even if the earlier study has
+continued or was deleted since then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tournament selection with seeding, as the Evolved Transformer was found.
 
 So et al. 2019, "The Evolved Transformer", https://arxiv.org/abs/1901.11117, section 3: a seed architecture starts the
-population; a tournament among a random sample chooses the parent, and another one, of the worst, who leaves. Each hole
-of a child changes with a small probability. The paper adds progressive dynamic hurdles: the scheduler `hurdles`.
+population; one tournament among a random sample chooses the parent, and another one chooses the worst, which leaves.
+Each hole of a child changes with a small probability. The paper adds progressive dynamic hurdles: the scheduler
+`hurdles`.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def flush_bytes(device: torch.device) -> int:
 
 
 class CudaWallClock:
-    """Wall-clock time of a call on a GPU from its launch to its end: what somebody who waits for the result waits."""
+    """Wall-clock time of a call on a GPU from its launch to its end: how long a caller waits for the result."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -92,7 +92,9 @@ class Precompiler:
         return WAITING * self.processes
 
     def wait(self, seconds: float) -> set[tuple[Problem, Choice]]:
-        """Until nothing compiles -> what takes longer: its processes end, and it is not compiled in advance again."""
+        """Wait until nothing compiles -> the choices that take too long. Their processes are ended, and they are not
+        compiled in advance again.
+        """
         late = {self.running[each] for each in wait_for(self.running, timeout=max(seconds, 0.0)).not_done}
         if late:
             self._give_up_pool()

@@ -2,8 +2,8 @@
 
 A key is a problem on a device. Its new rows are lines of JSON in `OPERATION/KEY.jsonl`, one appended for each
 measurement. After a search they are packed into `OPERATION/KEY.packed2`, about a kilobyte. So a call reads the rows of
-its own key, however many others there are. Of earlier versions `KEY.packed` is read until the key is packed again, and
-`OPERATION.jsonl`, one file for an operation.
+its own key, however many others there are. Files of earlier versions are read too: `KEY.packed` until the key is packed
+again, and `OPERATION.jsonl`, one file for an operation.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Session:
         self.children.end = math.inf if self.budget is None else self.began + self.budget
 
     def run(self, problems: Mapping[str, Sequence[Problem]], again: bool = False) -> Report:
-        """Tune every problem, one after the other; again: what is known of them counts no longer."""
+        """Tune every problem, one after the other; again: ignore what is known of them."""
         work = [(operation(name), problem) for name, some in problems.items() for problem in some]
         for found, problem in work if again else ():
             self._cache(found).forget(problem)

@@ -220,7 +220,9 @@ def verify(
 
 
 def adopt(device: str, found: Sequence[Verified], threads: int) -> int:
-    """Let the sound choices serve here that were measured elsewhere, or before their code changed -> their number."""
+    """Accept the sound choices that were measured elsewhere, or before their code changed, so that they serve here ->
+    their number.
+    """
     here = place(device, threads)
     sound = [
         each
@@ -244,9 +246,10 @@ def adopt(device: str, found: Sequence[Verified], threads: int) -> int:
 
 
 def reject(device: str, found: Sequence[Verified], threads: int, store: Backend) -> int:
-    """Let no choice serve that must not, and keep that in the store, so that no later session decides for it -> the
-    number of these choices. The default becomes the choice of its problem; else that of a near problem would serve,
-    which may be the same one."""
+    """Remove the choices that must not serve, and record that in the store, so that no later session decides for them
+    -> the number of these choices. The default becomes the choice of each of their problems. Otherwise the choice of a
+    near problem would serve, which may be the same one.
+    """
     wrong = [each for each in found if each.rejected]
     some = {(each.problem, each.choice) for each in wrong}
     if some:

@@ -95,7 +95,7 @@ def _costs(found: Sequence[Architecture], shapes: Sequence[Shape]) -> Rows:
 
 
 def _cost_lines(costs: Rows) -> Rows:
-    """`costs` as people read them; the FLOPs of every step are shown only if some model halts before."""
+    """`costs` as text lines. The FLOPs of all steps are shown only if some model halts earlier."""
     from searchspace.cost import LABELS
     from searchspace.lines import human, human_bytes
 

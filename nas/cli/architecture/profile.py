@@ -48,8 +48,8 @@ def profile(
 ) -> None:
     """Measure prefill, decode step and train step of ARCHITECTURE: median milliseconds and their 95% interval.
 
-    first_token reads a prompt and chooses the next token; generate adds more. Each phase also has its tokens per
-    second, its peak memory next to the declared memory, and its energy if the device reports it.
+    first_token reads a prompt and chooses the next token; generate chooses more tokens. Each phase also has its tokens
+    per second, its peak memory next to the declared memory, and its energy if the device reports it.
 
     If ARCHITECTURE is a trial of a search for latency, also compare the result with the recorded latency.
 

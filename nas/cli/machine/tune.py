@@ -262,7 +262,7 @@ def problems_of(
 
 
 def entries_of(table: Table, operation: str) -> list[Entry]:
-    """What a table holds of an operation, or of all. Raises ValueError if neither table nor program knows it."""
+    """The entries of a table for an operation, or for all. Raises ValueError if neither table nor program knows it."""
     from kernels.dispatch import registry
 
     some = [each for each in table.entries.values() if operation in ("all", each.problem.operation)]

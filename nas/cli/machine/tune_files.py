@@ -111,7 +111,7 @@ def _print_verified(found: list[Verified], as_json: bool, empty: str) -> None:
 
 
 def _keep_verified(device: str, found: list[Verified], threads: int, storage: str | None, table: Table) -> None:
-    """Let sound choices serve and reject the others; table: that they come from."""
+    """Use correct choices and reject the others. table: where they come from."""
     from tuner.outcome import Kind
     from tuner.search import tables
 
@@ -158,7 +158,7 @@ def export_(
 ) -> None:
     """Write all measurements of OPERATION to FILE, to carry them to another machine.
 
-    Those of your own Triton kernels (`@tuner.tune`, `tuner.listen`) are among them, under MODULE.FUNCTION.
+    They include those of your own Triton kernels (`@tuner.tune`, `tuner.listen`), under MODULE.FUNCTION.
 
     Example: nas tune export measurements.jsonl.gz
     """

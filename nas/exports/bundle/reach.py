@@ -104,7 +104,7 @@ def is_left_out(decorator: ast.expr) -> bool:
 
 
 def is_search_only(node: ast.stmt) -> bool:
-    """Whether a statement of a class body says something that only a search asks."""
+    """Whether only a search uses a statement of a class body."""
     target: ast.expr | None = node.target if isinstance(node, ast.AnnAssign) else None
     if isinstance(node, ast.Assign):
         target = node.targets[0]

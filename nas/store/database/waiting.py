@@ -1,7 +1,7 @@
 """Waits for a SQLite file that other processes write to, for as long as they make progress.
 
-SQLite's own wait is not fair: it asks ever more rarely, and gives up after a fixed time although each lock was short.
-With 48 busy processes, 8 gave up after 30 s.
+SQLite's own wait is not fair: it retries less and less often, and gives up after a fixed time even if each lock was
+short. With 48 busy processes, 8 gave up after 30 s.
 """
 
 from __future__ import annotations
