@@ -7,8 +7,8 @@ A configuration that is likely to fail is less promising (`tuner.strategies._fea
 adds measurements of other devices.
 
 On most devices sizes that are powers of two tend to be faster. So the first configurations have few other sizes, and
-the model sees how many there are: what one size shows holds for all. Where that is wrong it hides configurations; from
-some point on every other proposal is made without it.
+the model sees how many there are: what one size shows holds for all. Where that is wrong it hides configurations, so
+from some point on half of the proposals are made without it.
 
 Where the fastest configurations have no fast neighbours, the model ends near another one. So in a long search every
 third proposal, while nothing better is found, is the one with the best optimistic prediction (Srinivas et al. 2010,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TRIED = 200  # random configurations; at the start the one farthest from all known ones is proposed
 CANDIDATES = 20_000  # if the space is larger, this many are drawn at random at each fit
 EVEN = 2.0  # at the start a distance counts less by up to exp(-EVEN), if no size is a power of two
-WITHOUT = 50  # results from which on every other proposal ignores which sizes are powers of two
+WITHOUT = 50  # results from which on half of the proposals ignore which sizes are powers of two
 LONG = 100  # results from which on a search can be stuck ...
 STUCK = 20  # ... if none of as many results was better than those before
 TURN = 3  # while it is stuck, every third proposal is optimistic:
