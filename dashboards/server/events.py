@@ -1,4 +1,4 @@
-"""Server-sent events: a page that is followed gets its parts that changed.
+"""Server-sent events: a page that is followed receives the parts that changed.
 
 One task looks at each study that somebody follows, however many browsers there are. A view that several browsers show
 is drawn once, and all of them get the same bytes. What that costs is counted, and the next look waits until it is

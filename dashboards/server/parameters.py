@@ -13,7 +13,7 @@ MOST_VALUE = 1e300  # of an end of an axis: the difference of two ends is a numb
 
 
 class BadRequest(Exception):
-    """The address asks for what there is not; the message says what was expected."""
+    """The address asks for something that does not exist; the message says what was expected."""
 
 
 class NotFound(Exception):
