@@ -1,7 +1,7 @@
 """How much of a prediction's error is noise? Each architecture is measured twice and predicted twice, in turns.
 
-    python -m benchmarks.gpu.repeated_latency [--count 20] [--phase train] [--length 64 512] [--device cuda] [--file FILE]
-                                          [--minutes 10] [--seconds 1.5] [--seed 0] [--json]
+    python -m benchmarks.gpu.repeated_latency [--count 20] [--phase train] [--length 64 512] [--device cuda]
+                                              [--file FILE] [--minutes 10] [--seconds 1.5] [--seed 0] [--json]
 
 The pieces are timed again for the second prediction. "whole" and "sum": the median difference of the two measurements
 and of the two sums of pieces. "error": the median error of one sum against one measurement, after a factor that all
