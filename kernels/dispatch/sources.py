@@ -1,8 +1,8 @@
 """The hash of the code that an implementation runs: a measurement is valid only for the code that was measured.
 
 The hash covers what is computed. It leaves out comments, docstrings, import lines, the messages of exceptions, lists of
-module names, and the descriptions in `Operation` and `Implementation`, such as the values to choose from. So it stays
-the same if a file is moved, its text is rewritten, or a value is added.
+module names, how a block relates to its paper, and the descriptions in `Operation` and `Implementation`, such as the
+values to choose from. So it stays the same if a file is moved, its text is rewritten, or a value is added.
 
 `former_sources.json` maps hashes that earlier releases wrote to the hash of the same code today: operation ->
 implementation -> {former hash: hash today}. With it, their tables, lock files and stored measurements stay valid.
@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 FORMER = Path(__file__).with_name("former_sources.json")
 DESCRIBING = {"register", "Operation", "Implementation"}
+TOLD = ("published",)  # keyword arguments that describe a block
 LEFT_OUT = ("ctx", "kind", "type_comment")  # fields of the syntax tree that change nothing
 
 
@@ -134,6 +135,8 @@ def _dumped(node: Any) -> str:
 def _fields(node: ast.AST) -> Iterator[str]:
     """The parts of a node, without empty fields, which only some versions of Python write."""
     for name, value in ast.iter_fields(node):
+        if isinstance(node, ast.Call) and name == "keywords":
+            value = [each for each in value if each.arg not in TOLD]
         if value is None or value == [] or name in LEFT_OUT:
             continue
         if isinstance(node, ast.Raise) and isinstance(value, ast.Call):

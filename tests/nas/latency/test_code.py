@@ -17,6 +17,11 @@ def area(radius: float) -> float:
     return math.pi * radius**2
 
 
+@block("disc", published=Published("as in the paper"))
+class Disc:
+    pass
+
+
 LIMIT = 3
 '''
 
@@ -26,6 +31,8 @@ LIMIT = 3
     [
         ("A module.", "Another text."),
         ("Of a circle.", "Of a disc."),
+        ("as in the paper", "with another sign"),
+        (', published=Published("as in the paper")', ""),
         ("import math", "import math  # pi\nfrom os import path"),
         ('f"negative: {radius}"', '"a radius is positive"'),
         ('"large"', '"too large"'),
