@@ -5,7 +5,7 @@ import random
 import pytest
 
 from benchmarks.quality import __main__ as quality
-from benchmarks.quality import choose, invented, surrogates
+from benchmarks.quality import choose, invented, proposals, surrogates
 from benchmarks.quality.table import Missing, found, relative_hypervolume, scaled, share_of_front
 
 
@@ -82,3 +82,19 @@ def test_an_unknown_table_of_regressions_is_refused_with_the_nearest_name(monkey
         surrogates.main()
     assert ended.value.code == 2
     assert "no table is called 'invented-cel'. Did you mean 'invented-cell'?" in capsys.readouterr().err
+
+
+def test_a_proposal_is_timed_after_many_results():
+    table = next(each for each in invented.tables() if each.name == "invented-cell")
+    times = proposals.milliseconds("random", table, 30, 5)
+    assert len(times) == 5 and all(each > 0 for each in times)
+    assert proposals.row("model", 1_000, [9.0, 21.0, 23.0]) | {"reached": None} == {
+        "strategy": "model",
+        "results": 1_000,
+        "ms": 22.0,
+        "slowest": 23.0,
+        "first": 9.0,
+        "bar": 20.0,
+        "reached": None,
+    }
+    assert proposals.row("model", 1_000, [9.0, 21.0, 23.0])["reached"] is False
