@@ -138,7 +138,7 @@ class Plan:
             trials += f", of {plural(first[0][1], 'step')}"
         else:
             trials += ": " + ", ".join(f"{units} of {plural(steps, 'step')}" for units, steps in first)
-        more = ", ".join(f"{units} continue to {steps}" for units, steps, start in levels if start)
+        more = ", ".join(f"{units or 'none'} continue to {steps}" for units, steps, start in levels if start)
         return trials + (f"; about {more} steps in all" if more else "")
 
     def _budget(self) -> str:

@@ -25,7 +25,7 @@ def test_a_plan_reads_well(describe):
     made = planning.plan(config)
     lines = dict(line.split(None, 1) for line in made.as_text().splitlines() if not line.startswith("a step"))
 
-    assert lines["trials"] == "12, of 2 steps; about 6 continue to 4, 3 continue to 8 steps in all"
+    assert lines["trials"] == "12, of 2 steps; about 7 continue to 4, 3 continue to 8 steps in all"
     # tries: 3 of each of 2 finalists and of 3 baselines, matched in 2 ways, in 2 shapes; finals: 3 seeds of 2 and of 6
     assert lines["finals"] == f"{3 * (2 + 12) + 3 * 8} units of 8 steps, 24 units of 24 steps"
     assert lines["objectives"] == "loss (minimize), parameters (minimize)"

@@ -45,8 +45,8 @@ def test_the_eta_follows_from_what_units_took(unstarted):
         train(store, study, number, 4.0)  # 2 steps: the rungs above train 2 and 4 more
     found = report.eta(store, study)
 
-    assert found.seconds == pytest.approx(10 * 4 + 6 * 4 + 3 * 8)
-    assert (found.phase, found.units, found.workers, found.finals_follow) == ("search", 19, 1, True)
+    assert found.seconds == pytest.approx(10 * 4 + 7 * 4 + 3 * 8)
+    assert (found.phase, found.units, found.workers, found.finals_follow) == ("search", 20, 1, True)
 
 
 def test_failed_units_say_nothing_about_the_eta(unstarted):

@@ -1,6 +1,9 @@
 """Which trials asynchronous successive halving promotes."""
 
+import dataclasses
 import math
+import random
+import statistics
 
 import pytest
 from hypothesis import given
@@ -176,9 +179,30 @@ def test_a_result_that_is_told_again_replaces_the_earlier_one(events):
     assert replaced.promotion() == fresh.promotion()
 
 
-def test_the_forecast_divides_by_the_factor_and_keeps_one():
-    assert halving(factor=4).forecast(30) == (Level(30, 0, 10), Level(7, 10, 30), Level(1, 30, 90))
-    assert halving(factor=4).forecast(1)[-1] == Level(1, 30, 90)
+def test_the_forecast_divides_by_the_factor():
+    assert halving(factor=4).forecast(30) == (Level(30, 0, 10), Level(9, 10, 30), Level(2, 30, 90))
+
+
+@pytest.mark.parametrize("trials", [2, 8])
+def test_the_forecast_of_few_trials_says_that_none_reaches_the_last_level(trials):
+    assert halving().forecast(trials)[-1] == Level(0, 30, 90)
+
+
+@pytest.mark.parametrize("factor", [1.5, 3, 5])
+def test_the_forecast_is_about_what_trials_in_a_random_order_cost(factor):
+    def trained(seed):
+        scheduler, steps, trials = halving(factor=factor, rank="quality"), 0, 0
+        while (promotion := scheduler.promotion()) or trials < 100:
+            new = Promotion(trials, 0, RUNGS[0])
+            number, rung, to = dataclasses.astuple(promotion or new)
+            trials += promotion is None
+            scheduler.started(number, rung, to)
+            scheduler.tell(number, rung, (random.Random(f"{seed}/{number}").random(),), to)
+            steps += to - (RUNGS[rung - 1] if rung else 0)
+        return steps
+
+    expected = sum(each.units * (each.steps - each.start) for each in halving(factor=factor).forecast(100))
+    assert statistics.fmean(map(trained, range(5))) == pytest.approx(expected, rel=0.08)
 
 
 def test_a_unit_belongs_to_the_level_that_it_trains_to():
