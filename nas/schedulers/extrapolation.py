@@ -9,6 +9,9 @@ all are trained to the end.
 
 The regression uses logarithms of the distance of a loss from the lowest one, plus a constant. A loss approaches a
 floor, so trials that are ahead gain less from more training than a line through all of them says.
+
+A run may diverge with a finite loss. So at each level a loss beyond Tukey's upper fence counts as the fence; otherwise
+a few such runs would be all that the regression explains.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ import numpy as np
 from pydantic import Field
 
 from nas.options import MOST
+from nas.pareto import LARGEST
 from nas.schedulers.contract import Level, Promotion
+from nas.schedulers.fence import fence
 from nas.schedulers.registry import scheduler
 
 FEWEST = 6  # complete curves before a trial is stopped
@@ -41,12 +46,13 @@ class Extrapolation:
     """rungs: training steps, in all, at each level, ascending. probability: below it a trial stops. full: how many
     trials are trained to the end before that. rank: a trial has to reach the best first objective (quality), or that of
     the trials that are no worse in the other objectives (pareto). scale: of the values in the regression; "plain" is
-    that of an earlier version. objectives: {name: direction} of the search.
+    that of an earlier version. diverged: how a loss that is much larger than the others counts; "counted" as it is, as
+    in an earlier version. objectives: {name: direction} of the search.
 
     stopped: by trial, (steps, probability, the value that it had to reach).
     """
 
-    EARLIER: ClassVar[dict[str, Any]] = {"scale": "plain", "probability": 0.05}
+    EARLIER: ClassVar[dict[str, Any]] = {"scale": "plain", "probability": 0.05, "diverged": "counted"}
 
     def __init__(
         self,
@@ -56,13 +62,14 @@ class Extrapolation:
         full: Annotated[int, Field(ge=FEWEST)] = 10,
         rank: Literal["quality", "pareto"] = "quality",
         scale: Scale = LOGARITHM,
+        diverged: Literal["fenced", "counted"] = "fenced",
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         for lower, higher in pairwise(rungs):
             if higher <= lower:
                 raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
         self.levels, self.probability, self.full, self.rank = rungs, probability, full, rank
-        self.settled: dict[str, Any] = {"scale": scale, "probability": probability}
+        self.settled: dict[str, Any] = {"scale": scale, "probability": probability, "diverged": diverged}
         self._below = chance_below if scale == "plain" else chance_below_by_logarithm
         self.stopped: dict[int, tuple[int, float, float]] = {}
         self._curves: dict[int, dict[int, float]] = {}  # trial -> level -> first objective
@@ -161,6 +168,9 @@ class Extrapolation:
         rows = np.array([[self._curves[each][place] for place in used] for each in known])
         last = np.array([self._curves[each][len(self.levels) - 1] for each in known])
         own = np.array([self._curves[number][place] for place in used])
+        if self.settled["diverged"] == "fenced":
+            *limits, end = (min(fence(column), LARGEST) for column in [*rows.T.tolist(), last.tolist()])
+            rows, own, last = np.minimum(rows, limits), np.minimum(own, limits), np.minimum(last, end)
         nearest = np.argsort(np.abs(rows[:, -1] - own[-1]), kind="stable")[:NEAREST]
         return self._below(rows[nearest], last[nearest], own, limit)
 

@@ -17,16 +17,15 @@ import heapq
 import math
 from bisect import bisect_left
 from itertools import pairwise
-from statistics import fmean, quantiles
+from statistics import fmean
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from nas.options import MOST
 from nas.schedulers.contract import Level, Promotion
+from nas.schedulers.fence import fence
 from nas.schedulers.registry import scheduler
-
-FENCE = 1.5  # interquartile ranges above the third quartile
 
 
 @scheduler("hurdles")
@@ -116,10 +115,8 @@ class Hurdles:
 
 def _fenced(values: list[float]) -> list[float]:
     """`values`, none of them beyond the fence."""
-    if len(values) < 2:
-        return values
-    first, _, third = quantiles(values, n=4, method="inclusive")
-    return [min(each, third + FENCE * (third - first)) for each in values]
+    limit = fence(values)
+    return [min(each, limit) for each in values]
 
 
 def _mean(values: list[float]) -> float:

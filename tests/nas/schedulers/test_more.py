@@ -202,8 +202,25 @@ def test_the_probability_of_extrapolation_is_how_often_it_happens():
 def test_a_study_of_an_earlier_version_extrapolates_as_it_did():
     earlier = registry.earlier("extrapolation")
     scheduler = make("extrapolation", rungs=[2, 5, 10], **earlier)
-    assert scheduler.settled == earlier == {"scale": "plain", "probability": 0.05}
-    assert make("extrapolation", rungs=[2, 5, 10]).settled == {"scale": "logarithm", "probability": 0.01}
+    assert scheduler.settled == earlier == {"scale": "plain", "probability": 0.05, "diverged": "counted"}
+    today = {"scale": "logarithm", "probability": 0.01, "diverged": "fenced"}
+    assert make("extrapolation", rungs=[2, 5, 10]).settled == today
+
+
+@pytest.mark.parametrize("diverged", [50.0, 1e4, 1e30, 1.7e308])
+def test_extrapolation_judges_others_as_before_if_some_runs_diverge(diverged):
+    calm = make("extrapolation", rungs=[2, 5, 10], full=8)
+    stormy = make("extrapolation", rungs=[2, 5, 10], full=8)
+    for scheduler in (calm, stormy):
+        with_complete_curves(scheduler, 24, random.Random(0))
+    for number, values in enumerate([(4.4, 3.9, diverged), (4.3, diverged, diverged)], 24):
+        for rung, (value, steps) in enumerate(zip(values, [2, 5, 10])):
+            ended(stormy, number, value, steps, rung)
+    for number, first in enumerate([4.9, 4.7, diverged, 3.9], 26):
+        for scheduler in (calm, stormy):
+            ended(scheduler, number, first, 2)
+    assert {26, 27, 28} <= calm.stopped.keys() == stormy.stopped.keys() - {24, 25}
+    assert stormy.promotion() == Promotion(29, 1, 5)
 
 
 @pytest.mark.parametrize(("options", "hurdle"), [({}, 4.4), (registry.earlier("hurdles"), 2002.8)])
