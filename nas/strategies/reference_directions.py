@@ -13,7 +13,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nas.pareto import LARGEST
+
 MOST = 2_000
+FAR = 1e100  # spans of the best front: beyond it squares overflow, for example if a loss diverged
 
 
 def reference_directions(objectives: int, count: int) -> np.ndarray:
@@ -33,12 +36,13 @@ def by_niche(values: ArrayLike, fronts: np.ndarray, directions: np.ndarray) -> n
 
     values: [N, M]. fronts: [N], from `pareto.ranks`.
     """
-    rows = np.asarray(values, dtype=float)
+    rows = np.clip(np.asarray(values, dtype=float), -LARGEST, LARGEST)
     if not len(rows):
         return np.zeros(0, dtype=int)
     best = rows[fronts == 0]
     low, high = best.min(0), best.max(0)
-    scaled = (rows - low) / np.where(high > low, high - low, 1.0)
+    with np.errstate(over="ignore"):
+        scaled = np.minimum((rows - low) / np.where(high > low, high - low, 1.0), FAR)
     units = directions / np.sqrt((directions**2).sum(1, keepdims=True))
     along = scaled @ units.T  # [N, R]
     distances = np.maximum((scaled**2).sum(1, keepdims=True) - along**2, 0.0)

@@ -149,3 +149,13 @@ def test_members_of_crowded_directions_come_last():
     values = [(1.0, 0.0, 0.0), (0.99, 0.01, 0.01), (0.98, 0.02, 0.02), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
     order = by_niche(values, np.zeros(5, dtype=int), reference_directions(3, 3)).tolist()
     assert set(order[3:]) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize("worst", [1e155, 1e300, 1.7e308])
+def test_a_diverged_member_that_is_finite_is_the_last_and_leaves_the_others_as_they_are(worst):
+    values = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 2.0], [2.0, 1.0, 0.0], [1.0, 1.0, 1.0], [worst, 1.0, 2.0]])
+    directions = reference_directions(3, 6)
+    alone = by_niche(values[:4], np.zeros(4, dtype=int), directions).tolist()
+    assert by_niche(values, np.array([0, 0, 0, 0, 1]), directions).tolist() == [*alone, 4]
+    both = by_niche(np.array([[-worst, 1.0, 0.0], [worst, 0.0, 0.0]]), np.zeros(2, dtype=int), directions)
+    assert sorted(both.tolist()) == [0, 1]
