@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nas.rank_correlation import CONFIDENCE, Correlation, correlation
+from nas.store.records import SEARCH
 from searchspace.wording import plural
 
 if TYPE_CHECKING:
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 LEAST_SHOWN = 10  # trials of a rung that people are told about
 EXPLAINS = 0.8  # size alone explains the ranking if the whole interval is beyond this number
-MOST = 5000  # results that are read, the first ones of the study
+MOST = 5000  # results and trials that are read, the first ones of the study
+SKIPPING = ("halving", "hyperband", "pasha")  # the schedulers that skip a rung that does not rank
 
 
 @dataclass(frozen=True)
@@ -123,15 +126,26 @@ def ranking(store: Reader, study: Study) -> Ranking:
     objective = study.objectives[0]
     sign = 1 if objective["direction"].startswith("max") else -1
     results = store.rung_results(study.id, objective["name"], MOST)
-    found = of_results(results, sign)
-    if study.config.get("scheduler", {}).get("name") not in ("halving", "pasha"):
-        return found  # brackets start at several rungs
+    return replace(of_results(results, sign), starts=_starts(store, study, results))
+
+
+def _starts(store: Reader, study: Study, results: Sequence[RungResult]) -> tuple[int, ...]:
+    """The steps of the rungs that later trials skipped, and of those where they started instead; empty if none did."""
     first: dict[int, int] = {}
     for each in results:
         first[each.number] = min(each.steps, first.get(each.number, each.steps))
-    rungs = study.config["scheduler"].get("options", {}).get("rungs", ())
-    starts = tuple(sorted(set(first.values()) & set(rungs)))
-    return replace(found, starts=starts) if len(starts) > 1 else found
+    scheduler = study.config.get("scheduler", {})
+    if scheduler.get("name") not in SKIPPING or len(set(first.values())) < 2:
+        return ()
+    from nas.schedulers.registry import make  # pydantic: most studies do not need it
+
+    made, started, found = make(scheduler["name"], **scheduler["options"]), Counter[str](), set[int]()
+    for trial in store.trials(study.id, purposes=(SEARCH,), limit=MOST, light=True):
+        usual = made.start(started[trial.arm])  # it was told nothing, so it skips nothing
+        started[trial.arm] += 1
+        if first.get(trial.number, usual) > usual:
+            found |= {usual, first[trial.number]}
+    return tuple(sorted(found & set(scheduler["options"]["rungs"])))
 
 
 def of_results(results: Sequence[RungResult], sign: int) -> Ranking:

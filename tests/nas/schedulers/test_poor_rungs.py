@@ -59,15 +59,22 @@ def test_the_last_two_rungs_stay() -> None:
     assert set(ran(make("halving", rungs=[2, 6], factor=2), 80, agreement=0.0)) == {2}
 
 
-def test_a_search_says_so_and_replays(describe, search) -> None:
+@pytest.mark.parametrize("name, trials", [("halving", 70), ("hyperband", 140)])
+def test_a_search_says_so_and_replays(name, trials, describe, search) -> None:
     def unit(work, progress=None):
         luck = random.Random(work.architecture).random()
         loss = 1 - luck if work.steps == 2 else luck  # the lowest rung ranks the other way round
         return Outcome(trial=work.trial, rung=work.rung, seconds=1.0, metrics={"loss": loss})
 
-    scheduler = "{halving: {rungs: [2, 6, 18], factor: 2}}"
-    with search(describe(scheduler=scheduler, budget="{trials: 70}"), unit) as result:
+    scheduler = f"{{{name}: {{rungs: [2, 6, 18], factor: 2}}}}"
+    with search(describe(scheduler=scheduler, budget=f"{{trials: {trials}}}"), unit) as result:
         assert result.study.config["scheduler"]["options"]["poor_rungs"] == "corrected"
         assert replay(result.store, result.study).same
         text = report.status(result.store, result.study).to_text()
-    assert "rungs     The rung at 2 steps did not rank the trials, so later ones started at 6 steps." in text
+    assert "The rung at 2 steps did not rank the trials, so later ones started at 6 steps." in text
+    assert "The rung at 6 steps" not in text
+
+
+def test_brackets_that_start_higher_are_not_called_skipped_rungs(describe, search) -> None:
+    with search(describe(scheduler="{hyperband: {rungs: [2, 6, 18]}}", budget="{trials: 40}")) as result:
+        assert report.ranking(result.store, result.study).starts == ()
