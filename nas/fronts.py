@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nas.pareto import LARGEST
+
 CONFIDENCE = 0.95
 DEALS = 2000
 FENCE = 1.5  # interquartile ranges above the third quartile
@@ -76,7 +78,7 @@ def compare(
 
 def scaled(values: Sequence[Sequence[float] | None]) -> np.ndarray:
     """[N, M] in units of the distance from the best value to the reference point; a row without values is at 1."""
-    known = np.array([each for each in values if each is not None], dtype=float)
+    known = np.clip(np.array([each for each in values if each is not None], dtype=float), -LARGEST, LARGEST)
     low = known.min(axis=0)
     quarter, three = np.quantile(known, 0.25, axis=0), np.quantile(known, 0.75, axis=0)
     high = np.minimum(known.max(axis=0), three + FENCE * (three - quarter))

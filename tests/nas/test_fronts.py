@@ -100,3 +100,10 @@ def test_the_interval_of_a_difference_of_shares_stays_within_one():
     found = compare(one, [(0.14, 0.09), None, None, None, None])
     assert found is not None
     assert -1 <= found.low <= found.difference <= found.high <= 1
+
+
+@pytest.mark.parametrize("objectives", [1, 2, 3])
+def test_shares_are_numbers_if_the_values_span_all_that_a_float_can_hold(objectives):
+    extreme = [(value,) * objectives for value in (1.7e308, -1.7e308, 1.0, 1.7e308, -1.7e308)]
+    found = compare(extreme, extreme[::-1])
+    assert found.one == found.other == 1.0 and found.low <= 0 <= found.high
