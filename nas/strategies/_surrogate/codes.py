@@ -221,7 +221,8 @@ def is_ordered(hole: Hole) -> bool:
 
 
 def _listed(hole: Hole) -> list[Scalar] | None:
-    known = values(hole)
+    """The values of a hole, numbers by size; None for a real interval or for too many."""
+    known = sorted_numbers(hole) or values(hole)
     return None if known is None or len(known) > MOST_VALUES else list(known)
 
 
@@ -231,9 +232,6 @@ def _units(hole: Hole, known: list[Scalar] | None) -> np.ndarray | None:
         return None
     if not isinstance(hole, Choice):
         return np.array([unit(hole, value) for value in known])  # type: ignore[arg-type]
-    if is_ordered(hole):
-        sizes = np.array(known, dtype=float)
-        return np.argsort(np.argsort(sizes)) / max(1, len(known) - 1)
     return np.arange(len(known)) / max(1, len(known) - 1)
 
 

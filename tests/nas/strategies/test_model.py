@@ -63,6 +63,26 @@ def test_a_move_leaves_values_that_the_holes_have():
     assert len(np.unique(children, axis=0)) > 150
 
 
+def test_a_choice_of_numbers_is_ordered_by_size_however_it_is_written():
+    layers = """
+    kind: decoder
+    width: 64
+    vocabulary: 256
+    body:
+      - repeat: {times: !choice [4, 1, 2], of: {feed_forward: {expand: !choice {each: true, options: [8, 1, 4, 2]}}}}
+    """
+    space, rng = Space.parse(layers), np.random.default_rng(0)
+    codes = Codes(space)
+    for seed in range(20):
+        point = space.sample(random.Random(seed))
+        row = codes.filled(codes.row(point.choices), rng)
+        active = codes.active(row[None])[0]
+        assert {path for path, on in zip(codes.paths, active) if on} == set(point.choices)
+        assert {path: codes.choices(row)[path] for path in point.choices} == point.choices
+    times = [codes.choices(np.full(len(codes.paths), number))["body[0].repeat.times"] for number in range(3)]
+    assert times == [1, 2, 4]
+
+
 def test_a_hole_that_opens_gets_the_value_of_the_nearest_layer():
     space = Space.parse(LAYERS)
     codes = Codes(space)
