@@ -89,7 +89,7 @@ Count = Annotated[int, BeforeValidator(_size)]  # a number that may be written 5
 
 Few = Field(max_length=MOST_PARTS)
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_size)]
-TRAINING = ("tokens", "flops", "device_seconds")  # limits of a budget on how much is trained
+TRAINING = ("steps", "tokens", "flops", "device_seconds")  # limits of a budget on how much is trained
 
 
 class _Section(BaseModel):
@@ -99,11 +99,12 @@ class _Section(BaseModel):
 class Budget(_Section):
     """When a search ends: when the first of its limits is spent.
 
-    trials: how many to start. tokens, flops, device_seconds: how much to train, over all workers. minutes: a limit of
-    the time, for how long each worker trains.
+    trials: how many to start. steps, tokens, flops, device_seconds: how much to train, over all workers. minutes: a
+    limit of the time, for how long each worker trains.
     """
 
     trials: Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_size)] | None = None
+    steps: Annotated[int, Field(ge=1, le=2**53), BeforeValidator(_size)] | None = None
     tokens: Annotated[int, Field(ge=1, le=2**53), BeforeValidator(_size)] | None = None
     flops: Amount | None = None
     device_seconds: Amount | None = None

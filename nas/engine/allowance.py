@@ -1,4 +1,4 @@
-"""What an arm has spent and may spend: tokens, FLOPs and device-seconds of training.
+"""What an arm has spent and may spend: steps, tokens, FLOPs and device-seconds of training.
 
 Only ended units count. A unit counts all steps from its start to its planned end, even if it failed. So a search in
 which every trial fails still ends. What is spent follows from the study's log, so it is the same in every process and
@@ -24,6 +24,7 @@ class Allowance:
     share: float
     step_tokens: int
     step_flops: Callable[[Unit], float]
+    steps: int = 0
     tokens: float = 0.0
     flops: float = 0.0
     device_seconds: float = 0.0
@@ -38,6 +39,7 @@ class Allowance:
         before = self._steps.get(unit.number, 0)
         steps = max(0, unit.steps - before)
         self._steps[unit.number] = before + steps
+        self.steps += steps
         self.tokens += steps * self.step_tokens
         if self.budget.flops is not None:
             self.flops += steps * self.step_flops(unit)

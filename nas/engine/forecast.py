@@ -52,6 +52,7 @@ class Forecast:
 class Rates:
     """What training costs: of one step, and seconds of a unit besides its steps. None: not known."""
 
+    steps: int = 1
     tokens: int | None = None
     flops: float | None = None
     device_seconds: float | None = None

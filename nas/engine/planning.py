@@ -90,7 +90,7 @@ class Plan:
     finals_seconds: float
     limit_minutes: float | None
     budget: dict[str, float]  # its limits, by name
-    spent_first: str  # the limit that ends the search: trials, tokens, flops or device_seconds
+    spent_first: str  # the limit that ends the search, such as trials or tokens
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -11,14 +11,20 @@ from nas.store.records import SEARCH
 if TYPE_CHECKING:
     from nas.store import Reader, Study
 
-LABELS = {"trials": "trials", "tokens": "tokens", "flops": "FLOPs", "device_seconds": "device-seconds"}
+LABELS = {
+    "trials": "trials",
+    "steps": "steps",
+    "tokens": "tokens",
+    "flops": "FLOPs",
+    "device_seconds": "device-seconds",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """spent: trials that were started, and tokens, FLOPs and device-seconds of the units that ended; None if an older
-    version did not store what they follow from. planned: the limits that the budget has, by name. trained_seconds: of
-    all units that ended, those of the finals too."""
+    """spent: trials that were started, and steps, tokens, FLOPs and device-seconds of the units that ended; None if an
+    older version did not store what they follow from. planned: the limits that the budget has, by name.
+    trained_seconds: of all units that ended, those of the finals too."""
 
     spent: dict[str, float | None]
     planned: dict[str, float]
@@ -53,6 +59,7 @@ def spending(store: Reader, study: Study, trials: int | None = None) -> Spending
     trained = store.trained(study.id)
     spent = {
         "trials": _searched(store, study) if trials is None else trials,
+        "steps": trained.steps,
         "tokens": None if step_tokens is None else trained.steps * step_tokens,
         "flops": trained.flops,
         "device_seconds": trained.device_seconds,

@@ -1,4 +1,4 @@
-"""Budgets of trials, tokens, FLOPs and device-seconds: the first limit that is spent ends the search."""
+"""Budgets of trials, steps, tokens, FLOPs and device-seconds: the first limit that is spent ends the search."""
 
 import gzip
 from collections import Counter
@@ -29,11 +29,24 @@ def spent(result):
     proposer = session.proposer(result.config, result.store, result.study, result.objectives)
     proposer.absorb()
     arms = proposer.arms.values()
+    assert seen["steps"] == sum(arm.allowance.steps for arm in arms)
     assert seen["tokens"] == sum(arm.allowance.tokens for arm in arms)
     assert seen["device_seconds"] == sum(arm.allowance.device_seconds for arm in arms)
     if result.config.budget.flops:
         assert seen["flops"] == pytest.approx(sum(arm.allowance.flops for arm in arms))
     return seen
+
+
+@pytest.mark.parametrize("scheduler", ["{full: {steps: 10}}", HALVING, "{hurdles: {rungs: [2, 4, 8], wait: 3}}"])
+def test_steps_end_a_search_as_soon_as_they_are_spent(scheduler, describe, search):
+    with search(describe(scheduler=scheduler, budget="{steps: 100}")) as result:
+        assert 100 <= spent(result)["steps"] < 110
+        assert result.store.study("tried").ending["limit"] == "steps"
+        assert " of 100 steps" in report.status(result.store, result.study).to_text()
+
+
+def test_a_forecast_knows_how_many_trials_steps_pay_for(describe):
+    assert affordable(describe(budget="{steps: 400, trials: 50}"), Rates()) == (40, "steps")
 
 
 @pytest.mark.parametrize("scheduler", ["{full: {steps: 10}}", HALVING])
@@ -59,7 +72,9 @@ def test_flops_are_those_of_the_training_steps_of_each_model(describe, search):
 
 def test_device_seconds_and_trials_end_it_whichever_is_first(describe, search):
     by_time = search(describe(budget="{device_seconds: 5, trials: 40}"))
-    assert spent(by_time) | {"flops": 0} == {"trials": 5, "device_seconds": 5.0, "tokens": 50 * STEP, "flops": 0}
+    assert spent(by_time) | {"flops": 0} == {
+            "trials": 5, "steps": 50, "device_seconds": 5.0, "tokens": 50 * STEP, "flops": 0,
+        }  # fmt: skip
     by_time.store.close()
     by_trials = search(describe(budget="{device_seconds: 500, trials: 7}"))
     assert spent(by_trials)["trials"] == 7
@@ -110,7 +125,7 @@ def test_several_workers_stop_after_what_was_running(describe, table, disorderly
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ("{}", "give at least one of trials, tokens, flops, device_seconds"),
+        ("{}", "give at least one of trials, steps, tokens, flops, device_seconds"),
         ("{minutes: 4}", "minutes alone is not enough"),
         ("{tokens: 0}", r"budget\.tokens.*greater than or equal to 1"),
         ("{flops: -1}", r"budget\.flops.*greater than 0"),
