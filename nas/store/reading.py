@@ -143,6 +143,14 @@ class Reader:
         """The message of each of these trials that failed, by number."""
         return self._read(columns.errors, study_id, numbers)
 
+    def seconds(self, study_id: int) -> dict[int, float]:
+        """How long the units of each trial that ended well took, by its number."""
+        return self._read(columns.seconds, study_id)
+
+    def last_metrics(self, study_id: int) -> dict[int, dict[str, float | None]]:
+        """The metrics at the end of the last finished rung of each trial, by its number."""
+        return self._read(columns.last_metrics, study_id)
+
     def rungs(self, study_id: int, objective: str, most: int) -> list[tuple[int, int, int, str, float]]:
         """(number, rung, steps, arm, value) of the first `most` units of the search that ended well."""
         return self._read(columns.rungs, study_id, objective, most)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import print_json, say
 from searchspace.language.collecting import collected_later
+
+if TYPE_CHECKING:
+    from nas.store import Reader, Study
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -33,14 +36,12 @@ def table(
     from nas import location
     from nas.errors import NasError, UsageError
     from nas.files import write_whole
-    from nas.report import trials
 
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise UsageError(f"--out must end in .csv or .parquet, but got {str(out)!r}.")
     store, found = location.open_existing(study, storage)
     with store:
-        told = trials.rows(store, found, store.trials(found.id, light=True))
-        rows = [_row(store, found, each["trial"], each["activity"]) for each in told]
+        rows = _rows(store, found)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if out is None and as_json:
         print_json(rows)
@@ -62,33 +63,37 @@ def table(
         say(str(out))
 
 
-def _row(store: Any, study: Any, number: int, activity: str | None) -> dict[str, Any]:
+def _rows(store: Reader, study: Study) -> list[dict[str, Any]]:
+    """A row for each trial; the number of queries does not depend on how many there are."""
     from nas.metrics import current
-    from nas.store import UnitState
+    from nas.report import trials
 
-    trial = store.trial(study.id, number)
-    done = [each for each in store.units(study.id, trial.number) if each.state is UnitState.DONE]
-    metrics = current(store.metrics(study.id, trial.number, done[-1].rung)) if done else {}
-    return {
-        "trial": trial.number,
-        "state": trial.state.value,
-        "activity": activity,
-        "purpose": trial.purpose,
-        "arm": trial.arm,
-        "operator": trial.operator,
-        "parents": " ".join(map(str, trial.parents)),
-        "seed": trial.seed,
-        "steps": done[-1].steps if done else None,
-        "seconds": sum(each.seconds or 0.0 for each in done),
-        "parameters": trial.parameters,
-        "step_flops": trial.step_flops,
-        "architecture_hash": trial.architecture_hash,
-        "error": trial.error_kind,
-        **{f"objective/{name}": value for name, value in trial.values.items()},
-        **{f"metric/{name}": value for name, value in metrics.items()},
-        **{f"choice/{hole}": value for hole, value in (trial.choices or {}).items()},
-        "architecture": trial.architecture,
-    }
+    every = store.trials(study.id)
+    seconds, metrics = store.seconds(study.id), store.last_metrics(study.id)
+    activities = [each["activity"] for each in trials.rows(store, study, every)]
+    return [
+        {
+            "trial": trial.number,
+            "state": trial.state.value,
+            "activity": activity,
+            "purpose": trial.purpose,
+            "arm": trial.arm,
+            "operator": trial.operator,
+            "parents": " ".join(map(str, trial.parents)),
+            "seed": trial.seed,
+            "steps": trial.steps,
+            "seconds": seconds.get(trial.number, 0.0),
+            "parameters": trial.parameters,
+            "step_flops": trial.step_flops,
+            "architecture_hash": trial.architecture_hash,
+            "error": trial.error_kind,
+            **{f"objective/{name}": value for name, value in trial.values.items()},
+            **{f"metric/{name}": value for name, value in current(metrics.get(trial.number, {})).items()},
+            **{f"choice/{hole}": value for hole, value in (trial.choices or {}).items()},
+            "architecture": trial.architecture,
+        }
+        for trial, activity in zip(every, activities, strict=True)
+    ]
 
 
 def _csv(rows: list[dict[str, Any]], columns: list[str]) -> str:

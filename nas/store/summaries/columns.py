@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Double, Select, and_, func, select, type_coerce
 
-from nas.store.models import objective_value, trial, unit
+from nas.store.endings import CURVE
+from nas.store.models import metric, objective_value, trial, unit
 from nas.store.queries import MOST_IDS, values_of
-from nas.store.records import UnitKind
+from nas.store.records import UnitKind, UnitState
 
 _MOMENTS = ("created_at", "finished_at")
 _COLUMNS = ("number", "state", "arm", "purpose", "operator", "rung", "steps", "error_kind", "parameters", "step_flops")
@@ -78,6 +80,23 @@ def errors(connection: Connection, study_id: int, numbers: list[int]) -> dict[in
         some = trial.c.number.in_(numbers[start : start + MOST_IDS])
         asked = select(trial.c.number, trial.c.error_text).where(trial.c.study_id == study_id, some)
         found |= {number: text or "" for number, text in connection.execute(asked)}
+    return found
+
+
+def seconds(connection: Connection, study_id: int) -> dict[int, float]:
+    """How long the units of each trial that ended well took, by its number."""
+    asked = _SECONDS.where(trial.c.study_id == study_id, unit.c.state == UnitState.DONE).group_by(trial.c.number)
+    return {number: total or 0.0 for number, total in connection.execute(asked)}
+
+
+def last_metrics(connection: Connection, study_id: int) -> dict[int, dict[str, float | None]]:
+    """The metrics at the end of the last finished rung of each trial, by its number."""
+    ends = and_(metric.c.unit_id == trial.c.last_unit, metric.c.step == trial.c.steps, metric.c.name != CURVE)
+    asked = select(trial.c.number, metric.c.name, metric.c.value).join(metric, ends)
+    asked = asked.where(trial.c.study_id == study_id).order_by(trial.c.number, metric.c.name)
+    found: dict[int, dict[str, float | None]] = defaultdict(dict)
+    for number, name, value in connection.execute(asked):
+        found[number][name] = value
     return found
 
 

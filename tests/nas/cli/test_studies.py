@@ -6,6 +6,8 @@ import io
 import time
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 import nas as package
 from nas import doctor
@@ -44,6 +46,20 @@ def test_a_table_has_a_row_for_every_trial(study, nas, tmp_path):
     assert found["architecture"].startswith("kind: decoder")
     assert {found["choice/width"] for found in rows if found["operator"] == "random"} <= {"16", "32"}
     assert nas("table", "tiny", "-o", "trials.xlsx").code == 2
+
+
+def test_a_table_asks_the_database_once_for_all_trials(study, nas):
+    asked = []
+
+    def listen(connection, cursor, statement, *more):
+        asked.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", listen)
+    try:
+        assert len(nas("table", "tiny", "--json").json()) == 8
+    finally:
+        event.remove(Engine, "before_cursor_execute", listen)
+    assert len(asked) < 12, "more than one for each trial"
 
 
 def test_a_table_is_json_too(study, nas, tmp_path):
