@@ -17,7 +17,7 @@ from nas.callbacks import registry
 from nas.errors import UsageError
 from nas.files import write_whole
 from nas.report.activity import Activity, of_all
-from nas.store import Reader, Study, Trial, TrialState, UnitState
+from nas.store import Reader, Study, Trial, TrialState, UnitKind, UnitState
 
 TOLD = "told.json"  # in the folder: {callback: [numbers of trials]}, and the two keys below
 STUDY, STATES = "study of these runs", "states"  # which study it is; {callback: {trial: its state when it was told}}
@@ -147,7 +147,7 @@ def _points(store: Reader, study: Study, trial: Trial) -> dict[int, dict[str, fl
     for step, loss in report.curve(store, study, trial.number):
         _add(points, step, {"training/loss": loss})
     for unit in store.units(study.id, trial.number):
-        if unit.state is UnitState.DONE:
+        if unit.kind is UnitKind.TRAIN and unit.state is UnitState.DONE:
             _add(points, unit.steps, store.metrics(study.id, trial.number, unit.rung))
     return points
 

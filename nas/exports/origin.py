@@ -13,7 +13,7 @@ from nas.exports.stored import StoredArchitecture
 from nas.metrics import current
 from nas.report.finals import Entrant, FinalsResult
 from nas.schedulers import registry
-from nas.store import Reader, Study, Trial, UnitState
+from nas.store import Reader, Study, Trial
 from nas.store.records import SEARCH
 
 PACKAGES = ("tessera-nas", "torch", "ray", "optuna", "sqlalchemy")
@@ -31,7 +31,6 @@ def origin(
 ) -> dict[str, Any]:
     """The header of an export as plain data; `trained` is the run whose weights are exported."""
     config = SearchConfig.stored(study.config)
-    done = [unit for unit in store.units(study.id, trial.number) if unit.state is UnitState.DONE]
     header: dict[str, Any] = {
         "made_by": MADE_BY,
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -42,10 +41,10 @@ def origin(
         "search": {
             "state": trial.state.value,
             "seed": trial.seed,
-            "steps": done[-1].steps if done else 0,
-            "horizon": horizon(config, trial, done[-1].steps if done else 0),
+            "steps": trial.steps or 0,
+            "horizon": horizon(config, trial, trial.steps or 0),
             "objectives": dict(trial.values),
-            "metrics": current(store.metrics(study.id, trial.number, done[-1].rung)) if done else {},
+            "metrics": {} if trial.rung is None else current(store.metrics(study.id, trial.number, trial.rung)),
         },
     }
     if trained is not trial and finals is not None and entrant is not None:
@@ -83,7 +82,11 @@ def _latency(config: SearchConfig, trial: Trial) -> dict[str, Any]:
     devices = {made.name: written.options.get("device", "cpu") for written, made in listed}
     kept = ("phase", "milliseconds", "low", "high", "batch", "length", "threads", "kind", "device")
     return {
-        name: {"on": devices.get(name, "cpu"), **{key: found[key] for key in kept if key in found}}
+        name: {
+            # earlier versions did not keep what was asked for
+            "on": found["device"].get("asked", devices.get(name, "cpu")),
+            **{key: found[key] for key in kept if key in found},
+        }
         for name, found in measured.items()
     }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nas.latency import evidence
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
 from nas.report.tables import reason
-from nas.store import TrialState, UnitState
+from nas.store import TrialState
 
 if TYPE_CHECKING:
     from nas.store import Mark, Reader, Study, Trial
@@ -96,8 +96,8 @@ def at_trial_depth(store: Reader, study: Study, number: int, shape: Shape) -> Sh
     Halting blocks count at this depth. The objective `flops` uses the same one, so every command prints the same number
     for the trial.
     """
-    done = [unit.rung for unit in store.units(study.id, number) if unit.state is UnitState.DONE]
-    return shape.at_depth(store.metrics(study.id, number, done[-1])) if done else shape
+    rung = store.trial(study.id, number).rung
+    return shape if rung is None else shape.at_depth(store.metrics(study.id, number, rung))
 
 
 def row(trial: Trial) -> dict[str, Any]:

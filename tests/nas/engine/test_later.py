@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from nas.callbacks.of_study import _points
 from nas.config import factory
 from nas.engine import rescoring, session
 from nas.engine.arm import counts
 from nas.engine.replay import replay
 from nas.engine.scores import Later, Scores
 from nas.errors import UsageError
+from nas.exports.origin import origin
+from nas.exports.stored import stored
 from nas.objectives import make
 from nas.report import summary, trials
 from nas.store import Unit, UnitKind, UnitState, open_store
@@ -166,3 +169,24 @@ def test_without_values_of_the_longest_trials_the_result_is_shown_all_the_same(d
         text = summary.to_text(store, study, None, draw=lambda winner: "")
     assert "None of the trials that were trained longest has a value of every objective." in text
     assert "wait for the machine laptop" in text
+
+
+def test_a_value_that_came_later_does_not_hide_how_the_trial_was_trained(describe, search, table):
+    """Its probe has a higher rung than the training."""
+
+    def unit(work, progress=None):
+        found = table(work)
+        return replace(found, metrics=found.metrics | {"halting_steps": 1.5})
+
+    config = describe(objectives=f"[loss, {ON}]", budget="{trials: 1}")
+    with search(config, unit).store as store:
+        study = store.study("tried")
+        assert store.add_value(store.trial(study.id, 0).id, {"name": "laptop_ms", "direction": "minimize"}, 7.0, rung=2)
+        study, trial = store.study("tried"), store.trial(study.id, 0)
+        assert [each.rung for each in store.units(study.id, 0)] == [0, 2]
+
+        assert trials.at_trial_depth(store, study, 0, Shape(length=4)).halting_steps == 1.5
+        told = origin(store, study, trial, trial, stored(store, study, trial), None, None)["search"]
+        assert (told["steps"], told["metrics"]["test/loss"]) == (10, trial.values["loss"] + 0.01)
+        assert store.last_metrics(study.id)[0]["loss"] == trial.values["loss"]
+        assert list(_points(store, study, trial)) == [10]
