@@ -25,7 +25,7 @@ from nas.runners.contract import Runner
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.database.engine import file_of, parse
 from nas.store.opening import damage_of_opened
-from nas.upkeep import cleaning
+from nas.upkeep import cleaning, disk
 from nas.work import FailureKind
 from searchspace.errors import SpaceError, nearest
 from searchspace.model.architecture import Architecture
@@ -144,6 +144,7 @@ def _search(
     finals_only: bool = False,
     retry_failed: str | None = None,
 ) -> Result:
+    disk.make_checkpoints(config.checkpoints)  # before the study is there, and before something is trained in vain
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from nas.errors import UsageError
 from nas.report.tables import size
 
 RESERVE = 64 * 2**20  # bytes that stay free, for the database and other programs
 WARN_TIMES = 10  # a warning comes when less than ten times the space is left at which the search pauses
 LOOK_SECONDS = 2.0  # between two looks
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the quota
 FULL_SECONDS = 30.0  # how long the search pauses after a write failed, although space seems to be left (a quota)
 
 
 class Disks:
-    """The disks that hold `folders`. say: prints a line for people. free: the free bytes at a place."""
+    """The disks that hold `folders`. say: prints a line for people. free: the free bytes at a place (`free_bytes`)."""
 
     def __init__(
         self,
         folders: Iterable[Path],
         say: Callable[[str], None],
-        free: Callable[[Path], int] = lambda place: shutil.disk_usage(place).free,
+        free: Callable[[Path], int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folders = list(folders)
-        self._say, self._free, self._clock = say, free, clock
+        self._say, self._free, self._clock = say, free or free_bytes, clock
         self._need = RESERVE
         self._looked = self._full_until = float("-inf")
         self._warned = False
@@ -78,6 +83,35 @@ class Disks:
         self._warned = low
 
 
+def free_bytes(place: Path) -> int:
+    """The free bytes of the disk that holds `place`. Some file systems, such as /proc, do not know: any number fits."""
+    disk = shutil.disk_usage(place)
+    return disk.free if disk.total else sys.maxsize
+
+
+def make_checkpoints(folder: str | None) -> None:
+    """Make the folder of the checkpoints, if it is local. Raises UsageError if no file could be written to it.
+
+    A full disk is no reason: a search waits until there is space.
+    """
+    if folder is None or "://" in folder:
+        return
+    why = "no file can be written to it"
+    try:
+        place = Path(folder).expanduser().absolute()
+        place.mkdir(parents=True, exist_ok=True)
+        if os.access(place, os.W_OK | os.X_OK):
+            return
+    except OSError as error:
+        if error.errno in FULL:
+            return
+        why = f"it cannot be made: {error.strerror}"
+    except RuntimeError as error:  # ~NAME of an unknown user
+        why = str(error).rstrip(".")
+    raise UsageError(f"checkpoints: the folder {folder!r} cannot be used: {why}. Name another one in the search file.")
+
+
 def existing(folder: Path) -> Path:
-    """The folder itself, or the nearest one above it that exists."""
-    return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))
+    """The folder itself, or the nearest one above it that exists and can be seen."""
+    # Path.exists raises for a name that is too long and in a folder of others.
+    return next((each for each in (folder, *folder.parents) if os.path.exists(each)), Path("/"))  # noqa: PTH110

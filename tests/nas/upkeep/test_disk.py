@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from nas.upkeep.disk import FULL_SECONDS, LOOK_SECONDS, RESERVE, WARN_TIMES, Disks
+from nas.errors import UsageError
+from nas.upkeep import disk
+from nas.upkeep.disk import FULL_SECONDS, LOOK_SECONDS, RESERVE, WARN_TIMES, Disks, free_bytes, make_checkpoints
 
 
 class Machine:
@@ -49,3 +51,42 @@ def test_after_a_failed_write_it_waits_although_there_seems_to_be_space(machine)
 
 def test_a_search_without_local_folders_never_pauses():
     assert Disks([], print).allow()
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [
+        ("{}/file/x", "it cannot be made: Not a directory"),
+        ("{}/file", "it cannot be made: File exists"),
+        ("/proc/x", "it cannot be made: "),
+        ("~no-such-user/x", "Could not determine home directory"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_named_before_the_search(folder, why, tmp_path):
+    tmp_path.joinpath("file").touch()
+    with pytest.raises(UsageError, match=f"checkpoints: the folder '.*' cannot be used: {why}"):
+        make_checkpoints(folder.format(tmp_path))
+
+
+def test_a_folder_that_only_others_may_write_to_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk.os, "access", lambda place, mode: False)  # root may write everywhere
+    with pytest.raises(UsageError, match="no file can be written to it"):
+        make_checkpoints(str(tmp_path))
+
+
+def test_folders_are_made_and_a_full_disk_is_left_to_the_search(tmp_path, monkeypatch):
+    make_checkpoints(str(tmp_path / "a" / "b"))
+    assert (tmp_path / "a" / "b").is_dir()
+    for none in (None, "s3://bucket/x"):
+        make_checkpoints(none)
+
+    def full(*arguments, **options):
+        raise OSError(disk.errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    make_checkpoints(str(tmp_path / "c"))
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_a_file_system_without_a_size_is_not_full():
+    assert free_bytes(Path("/proc")) > 1000 * RESERVE
