@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from nas.options import Check
 
 SMALLEST = 1e-4  # of an amount: Ray counts in ten-thousandths
-RESERVED = ("memory", "object_store_memory", "bundle")  # Ray refuses them among the resources of a task
+RESERVED = ("memory", "object_store_memory", "bundle")  # Ray refuses them, and names that are not ASCII
 
 
 def _place(on: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def _place(on: Any) -> dict[str, Any]:
 
 
 def _check_amount(name: Any, amount: Any) -> None:
-    if not isinstance(name, str) or name in RESERVED:
+    if not isinstance(name, str) or name in RESERVED or not name.isascii():
         raise ValueError(f"must name CPU, GPU or custom resources of Ray, and {name!r} is none of them")
     if isinstance(amount, bool) or not isinstance(amount, int | float) or not SMALLEST <= amount < math.inf:
         raise ValueError(f"must have a number of at least {SMALLEST:g} as the amount of {name}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from nas.errors import NasError
 
 OWN = {"CPU": "num_cpus", "GPU": "num_gpus"}  # Ray's names for an amount on a node and for an option of a task
 
@@ -30,3 +33,16 @@ def by_name(needs: Mapping[str, Any]) -> dict[str, float]:
     """What a unit needs, by the names that nodes have for it."""
     own = {"CPU": needs["num_cpus"], "GPU": needs["num_gpus"], "memory": needs["memory"]}
     return {name: amount for name, amount in {**own, **(needs["resources"] or {})}.items() if amount}
+
+
+@contextmanager
+def accepted(needs: Mapping[str, Any]) -> Iterator[None]:
+    """Raise NasError if Ray refuses these needs inside the block: 1.5 TPUs, or a name that is not ASCII."""
+    try:
+        yield
+    except ValueError as error:
+        listed = ", ".join(f"{name} {amount:g}" for name, amount in by_name(needs).items())
+        raise NasError(
+            f"Ray refuses a unit that needs {listed}: {str(error).rstrip('.')}. Change the resources of the runner or "
+            "of the objective (`on`)."
+        ) from error

@@ -94,8 +94,9 @@ class RayRunner:
                 needs = _ray_needs.with_places(self._needs, work.probes)
                 if needs != self._needs:  # asking for the nodes may hang if Ray has just died, so only where it must be
                     self._cluster.look_for(_ray_needs.by_name(needs))
-                task = _unit.options(**needs, name=_ray_errors.name(work))
-                self._running[task.remote(work, self._board, self._run, submitted.number)] = submitted
+                with _ray_needs.accepted(needs):
+                    task = _unit.options(**needs, name=_ray_errors.name(work))
+                    self._running[task.remote(work, self._board, self._run, submitted.number)] = submitted
                 return
             except BROKEN as error:
                 self._note_failure(time.monotonic(), _ray_errors.text(error))

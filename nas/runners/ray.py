@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import Field
 
 from nas.config.schema import Count
-from nas.options import MOST_THREADS
+from nas.options import MOST_THREADS, number
 from nas.runners.contract import Runner
 from nas.runners.registry import runner
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Amount = Annotated[float, number()]
 
 
 @runner("ray")

@@ -279,6 +279,7 @@ def test_a_worker_that_cannot_measure_fails_the_trial_and_the_search_goes_on(pro
         "{resources: {quiet: true}}": "number of at least 0.0001",
         "{resources: {quiet: 1e-9}}": "number of at least 0.0001",
         "{resources: {GPU: 1.5}}": "whole number as the amount of GPU",
+        "{resources: {é: 1}}": "custom resources of Ray, and 'é' is none of them",
         "{resources: {memory: 1}}": "custom resources of Ray, and 'memory' is none of them",
     }.items(),
 )

@@ -1,5 +1,8 @@
 """What a unit needs of a node of a cluster."""
 
+import pytest
+
+from nas.errors import NasError
 from nas.runners import _ray_needs
 
 
@@ -16,3 +19,12 @@ def test_needs_have_the_names_of_nodes():
     needs = {"num_cpus": 0.5, "num_gpus": 0, "memory": None, "resources": {"quiet": 1}}
     assert _ray_needs.by_name(needs) == {"CPU": 0.5, "quiet": 1}
     assert _ray_needs.by_name(needs | {"memory": 9, "resources": None}) == {"CPU": 0.5, "memory": 9}
+
+
+def test_what_ray_refuses_is_told_with_its_reason():
+    from nas.runners._ray_runner import _unit
+
+    needs = {"num_cpus": 1, "num_gpus": 0, "memory": None, "resources": {"TPU": 1.5}}
+    refused = r"Ray refuses a unit that needs CPU 1, TPU 1.5: .*not a supported chip configuration.*\(`on`\)"
+    with pytest.raises(NasError, match=refused), _ray_needs.accepted(needs):
+        _unit.options(**needs)
