@@ -131,6 +131,7 @@ def find(
     """
     config = SearchConfig.stored(study.config)
     for each in some:
+        _check_kind(store, study, each)
         each.objective.begin(Search(factory.space(config), store, say, partial(evidence_of, store, study)))
     seen: set[tuple[int, int | None]]
     seen = {(unit.number, unit.rung) for unit in store.results_since(study.id, light=True) if unit.later}
@@ -146,14 +147,27 @@ def find(
         time.sleep(SECONDS)
 
 
+def _check_kind(store: Store, study: Study, wanted: Wanted) -> None:
+    """Raises UsageError if the study has computed values under the name of a measured objective, or the reverse."""
+    objective = wanted.objective
+    listed = wanted.rung is None and any(each["name"] == objective.name for each in study.objectives)
+    if listed and objective.settled != (next(evidence_of(store, study, objective.name), None) is not None):
+        raise UsageError(
+            f"objective {objective.name}: the study has values of another objective with this name. Give a latency "
+            "another name, as in {latency: {phase: decode, name: laptop_ms}}."
+        )
+
+
 def _found(store: Store, study: Study, wanted: Wanted, number: int) -> Rescored:
     objective, trial = wanted.objective, store.trial(study.id, number)
     result = partial(Rescored, number, objective=objective.name)
     if objective.name in trial.cheap_values:
         return result(trial.cheap_values[objective.name], old=True)
     architecture = Architecture.parse(trial.architecture)
+    metrics = {} if trial.rung is None else store.metrics(study.id, number, trial.rung)
+    finite = {name: value for name, value in metrics.items() if value is not None}  # they say how deep its blocks went
     try:
-        value, evidence = objective.evaluate(architecture), objective.evidence(architecture)
+        value, evidence = objective.evaluate(architecture, finite), objective.evidence(architecture)
     except NoValue as error:
         if wanted.rung is not None:
             store.add_no_value(trial.id, wanted.rung, (FailureKind.NO_VALUE.value, str(error)))

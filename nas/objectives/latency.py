@@ -126,16 +126,27 @@ class Latency(Objective):
         if there["key"] != here.key:
             raise UsageError(
                 f"objective {self.name}: the study's latencies are of {there['name']} ({there['key']}), but this is "
-                f"{here.name} ({here.key}): go on there, or give this one a name of its own (name: ...)."
+                f"{here.name} ({here.key}){self._differs(there['key'])}: go on there, or give this one a name of its "
+                "own (name: ...)."
             )
-        known = {"depth": None, **evidence}  # an older version kept neither threads nor new tokens
-        setting = {name: getattr(self.setting, name) for name in self._compared if name in known}
-        other = [f"{name} {known[name]}, not {now}" for name, now in setting.items() if known[name] != now]
+        known = {"depth": None, **evidence}  # older versions kept neither threads nor new tokens nor the unit
+        setting = {name: getattr(self.setting, name) for name in self._compared}
+        setting["unit"] = self.unit
+        other = [f"{name} {known[name]}, not {now}" for name, now in setting.items() if known.get(name, now) != now]
         if other:
             raise UsageError(
                 f"objective {self.name}: the study's latencies are of {', '.join(other)}: give this one a name of "
                 "its own (name: ...)."
             )
+
+    def _differs(self, key: str) -> str:
+        """How this device differs from one that has measurements, such as in its version of torch; empty if unknown."""
+        there = {} if self._search.store is None else self._search.store.devices().get(key, {})
+        here = self.predictor.table.device.to_dict()
+        same = {"key", "name", "memory_bytes"}  # said already, or not part of the key
+        other = [name for name in there if name not in same and there[name] != here.get(name)]
+        listed = ", ".join(f"{name} {here.get(name)!r}, there {there[name]!r}" for name in other)
+        return f", with {listed}" if listed else ""
 
     def _check_device(self) -> None:
         """Raises UsageError if the device is not on this machine, or cannot tell the value."""
@@ -198,7 +209,7 @@ class Latency(Objective):
     def evidence(self, architecture: Architecture) -> dict[str, Any]:
         """The interval, the method, the cross-check, the device, and which tuned configurations were used."""
         found, table = self.latency(architecture), self.predictor.table
-        known = {**found.to_dict(), "batch": self.setting.batch, "length": self.setting.length}
+        known = {**found.to_dict(), "unit": self.unit, "batch": self.setting.batch, "length": self.setting.length}
         known["quiet"] = (found.load or 1.0) <= self.load
         if found.peak_bytes is not None:
             known["declared_bytes"] = memory.declared(architecture.configured, self.setting)

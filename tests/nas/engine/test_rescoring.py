@@ -2,15 +2,18 @@
 
 import contextlib
 import json
+import re
+from dataclasses import replace
 
 import pytest
+import torch
 
 from nas.cli.app import run
 from nas.engine import rescoring
 from nas.errors import StoreError, UsageError
 from nas.objectives.flops import Flops
 from nas.report import front, trials
-from nas.store import open_store
+from nas.store import Measurement, open_store
 from nas.store.upkeep.damage import damage
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
@@ -83,6 +86,50 @@ def test_values_of_another_device_that_came_meanwhile_are_not_mixed_with_those_o
     with pytest.raises(UsageError, match=r"prefill_ms: the study's latencies are of Another CPU \(f00d\), but this is"):
         list(rescoring.rescore(store, study, objective))
     assert [each.values.get("prefill_ms") for each in trials.results(store, study)] == [7.0] + [None] * 5
+
+
+@pytest.mark.usefixtures("measured_once")
+def test_values_of_another_objective_with_the_same_name_are_not_taken_for_its_own(ended):
+    store = ended.store
+
+    def found(spec):
+        return list(rescoring.rescore(store, store.study("tried"), rescoring.wanted(store.study("tried"), spec)))
+
+    latency = {"length": 4, "threads": 1, "method": "measured", "name": "laptop"}
+    assert found("flops") and found({"latency": latency})
+    with pytest.raises(UsageError, match="objective flops: the study has values of another objective with this name"):
+        found({"latency": latency | {"name": "flops"}})
+    with pytest.raises(UsageError, match="laptop: the study's latencies are of unit ms, not tokens_per_second"):
+        found({"throughput": latency})
+
+
+@pytest.mark.usefixtures("measured_once")
+def test_another_version_of_torch_is_named(ended):
+    store, study = ended.store, ended.study
+    device = rescoring.wanted(study, "latency").predictor.table.device.to_dict()
+    store.add_measurements(device | {"key": "f00d", "torch": "1.0"}, [Measurement(
+        operation="o", problem="p", dtype="", implementation="", configuration="{}", source="", milliseconds=1.0
+    )])  # fmt: skip
+    described, other = {"name": "prefill_ms", "direction": "minimize"}, {"key": "f00d", "name": device["name"]}
+    store.add_value(store.trial(study.id, 0).id, described, 7.0, {"device": other})
+    with pytest.raises(UsageError, match=f", with torch '{re.escape(torch.__version__)}', there '1.0': go on"):
+        list(rescoring.rescore(store, store.study(study.name), rescoring.wanted(study, "latency")))
+
+
+def test_flops_that_come_later_count_the_depth_that_halting_blocks_reached(describe, search, table):
+    space = "{kind: decoder, width: 16, vocabulary: 256, body: {halting: {times: 4, of: [{feed_forward: {}}]}}}"
+
+    def unit(work, progress=None):
+        found = table(work)
+        return replace(found, metrics=found.metrics | {"halting_steps": 1.5})
+
+    with search(describe(space=space, budget="{trials: 1}"), unit).store as store:
+        study = store.study("tried")
+        objective = rescoring.wanted(study, "flops")
+        (found,) = rescoring.rescore(store, study, objective)
+        architecture = Architecture.parse(store.trial(study.id, 0).architecture)
+        assert found.value == cost(architecture, replace(objective.shape, halting_steps=1.5)).expected_flops
+        assert found.value < objective.evaluate(architecture)
 
 
 def test_a_trial_that_was_deleted_meanwhile_is_told(ended):
