@@ -56,8 +56,8 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def conditions(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that the evidence of a trial, or the problem of a row, names."""
-    return {name: evidence[name] for name in CONDITIONS if evidence.get(name) is not None}
+    """Those that the evidence of a trial, or the problem of a row, names; without damaged ones."""
+    return {name: evidence[name] for name in CONDITIONS if isinstance(evidence.get(name), int | str)}
 
 
 def milliseconds(row: Measurement) -> tuple[float, float]:
@@ -74,7 +74,7 @@ def compared(models: Iterable[Measurement], sums: Iterable[Measurement]) -> list
     groups: dict[Any, list[tuple[dict[str, Any], Measurement, Measurement]]] = {}
     for whole, parts in pairs.values():
         problem = parsed(whole.problem)
-        if "phase" not in problem:
+        if "phase" not in conditions(problem):
             continue
         alike = whole.device, whole.source, tuple(conditions(problem).items())
         groups.setdefault(alike, []).append((problem, whole, parts))

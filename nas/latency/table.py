@@ -46,7 +46,7 @@ class Entry:
             return self
         factor, details = quiet / self.quiet, dict(self.details or {})
         low, middle, high = (factor * each for each in (self.low, self.milliseconds, self.high))
-        if "repeated" in details:
+        if details.get("repeated"):
             details["repeated"] *= factor
         if details.get("load"):
             details["load"] /= factor
@@ -197,11 +197,12 @@ def _entry(row: Measurement) -> Entry | None:
         middle = row.milliseconds or math.nan
         low, high = row.low or middle, row.high or middle
         details = dict(told) if told else {}
-        further = [quiet, details.get("repeated"), details.get("load")]
+        further = [quiet, details.get("repeated", middle), details.get("load")]
         numbers = [low, middle, high, *(each for each in further if each is not None)]
-        whole = low <= middle <= high and all(0 < each < math.inf for each in numbers)
-        whole &= all(0 <= details[name] < math.inf for name in KEPT if details.get(name) is not None)
+        whole = low <= middle <= high and all(math.isfinite(each) and each > 0 for each in numbers)
+        kept = (details[name] for name in KEPT if details.get(name) is not None)
+        whole &= all(math.isfinite(each) and each >= 0 for each in kept)
         whole &= all(type(each) is int for each in details.get("elements", ()))
         return Entry(middle, low, high, served, details or None, quiet) if whole else None
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, OverflowError):
         return None

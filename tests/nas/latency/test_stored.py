@@ -51,7 +51,7 @@ def test_a_piece_is_described_by_its_block_and_its_options():
     assert stored.described({"piece": "["}) == ("unknown", "")
 
 
-@pytest.mark.parametrize("text", ["{broken", "[]", '{"told": 3}', "null"])
+@pytest.mark.parametrize("text", ["{broken", "[]", '{"told": 3}', "null", '{"phase": [1]}'])
 def test_a_damaged_row_is_read_as_far_as_it_goes(text):
     whole = replace(row(MODEL, "a", 2.0), configuration=text)
     assert stored.milliseconds(whole) == (2.0, 2.0)

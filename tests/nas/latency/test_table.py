@@ -182,7 +182,9 @@ def test_a_damaged_row_is_not_used(store, change):
     assert keys and not any(map(after.piece, keys))
 
 
-@pytest.mark.parametrize("told", [{"repeated": "x"}, {"repeated": -5}, {"load": "abc"}, {"elements": ["a"]}, [1]])
+@pytest.mark.parametrize(
+    "told", [{"repeated": "x"}, {"repeated": -5}, {"repeated": 10**400}, {"load": "abc"}, {"elements": ["a"]}, [1]]
+)
 def test_a_piece_whose_further_values_are_damaged_is_not_used(store, told):
     with store.database.engine.begin() as connection:
         connection.execute(update(measurement).values(configuration=json.dumps({"served": [], "told": told})))
@@ -208,6 +210,7 @@ def test_without_a_time_of_its_own_a_later_call_takes_as_long_as_the_first(store
     after = Table(store)
     some = [after.piece(row.problem) for row in store.measurements(stored.PIECE)]
     assert some and all(each.repeated == each.milliseconds for each in some)
+    assert Entry(1.0, 1.0, 1.0, (), told, 1.0).at(2.0).repeated == 2.0
 
 
 def test_says_what_served_each_problem_once(known):
