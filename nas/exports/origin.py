@@ -10,6 +10,7 @@ from typing import Any
 from nas.config.schema import SearchConfig
 from nas.exports.header import MADE_BY
 from nas.exports.stored import StoredArchitecture
+from nas.latency.evidence import left_to_machines
 from nas.metrics import current
 from nas.report.finals import Entrant, FinalsResult
 from nas.schedulers import registry
@@ -47,6 +48,8 @@ def origin(
             "metrics": {} if trial.rung is None else current(store.metrics(study.id, trial.number, trial.rung)),
         },
     }
+    if waiting := _pending(store, study, trial):
+        header["search"]["pending"] = waiting
     if trained is not trial and finals is not None and entrant is not None:
         header["finals"] = _finals(store, study, trained, finals, entrant)
     return header | {
@@ -60,6 +63,14 @@ def origin(
         "recipe": dict(config.recipe) or "the defaults",
         "environment": _environment(store, study, trained),
     }
+
+
+def _pending(store: Reader, study: Study, trial: Trial) -> list[str]:
+    """The objectives whose values machines outside the cluster have not found yet."""
+    if not (some := left_to_machines(study.config)):
+        return []
+    known = {unit.rung for unit in store.units(study.id, trial.number) if unit.later}
+    return [name for rung, name, _ in some if rung not in known]
 
 
 def _vocabulary(study: Study, config: SearchConfig) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, Limit, Storage, StudyName
-from nas.cli.output import print_rows
+from nas.cli.output import note, print_rows
 from searchspace.language.collecting import collected_later
 
 
@@ -26,9 +26,12 @@ def best(
     Example: nas best quickstart --limit 3
     """
     from nas import location
-    from nas.report import trials
+    from nas.report import summary, trials
 
     store, found = location.open_existing(study, storage)
     with store:
         rows = trials.rows(store, found, trials.best(store, found, objective, limit))
+        waiting = summary.pending(store, found)
     print_rows(rows if as_json else trials.shown(rows), as_json, empty="No trial has finished yet.")
+    for each in waiting:
+        note(each)

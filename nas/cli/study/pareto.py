@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
-from nas.cli.output import print_rows
+from nas.cli.output import note, print_rows
 from searchspace.language.collecting import collected_later
 
 
@@ -16,10 +16,13 @@ def pareto(study: StudyName, storage: Storage = None, as_json: AsJson = False) -
     Example: nas pareto quickstart --json
     """
     from nas import location
-    from nas.report import trials
+    from nas.report import summary, trials
 
     store, found = location.open_existing(study, storage)
     with store:
         rows = trials.rows(store, found, trials.front(store, found))
         why = "" if rows else trials.why_no_front(store, found)
+        waiting = summary.pending(store, found)
     print_rows(rows if as_json else trials.shown(rows), as_json, empty=why)
+    for each in waiting:
+        note(each)

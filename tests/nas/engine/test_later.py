@@ -1,11 +1,13 @@
 """Values that a machine finds later: what strategies and schedulers see before and after, and that replays agree."""
 
+import contextlib
 import math
 from dataclasses import replace
 
 import pytest
 
 from nas.callbacks.of_study import _points
+from nas.cli.app import run
 from nas.config import factory
 from nas.engine import rescoring, session
 from nas.engine.arm import counts
@@ -127,7 +129,7 @@ def test_of_two_processes_that_disagree_whether_a_trial_runs_the_first_counts(de
     with search(describe(objectives=f"[loss, {ON}]", budget="{trials: 3}")).store as store:
         third = store.trial(store.study("tried").id, 2).id
 
-        def slower(architecture):
+        def slower(architecture, metrics=None):
             store.add_no_value(third, 2, none)
             return 3.0
 
@@ -143,6 +145,15 @@ def test_a_machine_is_named_as_a_shell_reads_it(describe, search):
         (waits,) = summary.pending(store, store.study("tried"))
         place = store.database.url.database
     assert waits.endswith(f": nas latency serve tried --machine 'my laptop' --storage {place}")
+
+
+@pytest.mark.parametrize("command", ["best", "pareto", "status"])
+def test_commands_say_which_values_wait_for_a_machine(describe, search, capsys, command):
+    config = describe(objectives=f"[loss, {ON}]", budget="{trials: 2}")
+    search(config).close()
+    with contextlib.suppress(SystemExit):
+        run([command, "tried", "--storage", config.storage])
+    assert "laptop_ms: 2 trials wait for the machine laptop: nas latency serve tried" in "".join(capsys.readouterr())
 
 
 def test_the_first_objective_cannot_come_later(describe):
@@ -179,14 +190,22 @@ def test_a_value_that_came_later_does_not_hide_how_the_trial_was_trained(describ
         return replace(found, metrics=found.metrics | {"halting_steps": 1.5})
 
     config = describe(objectives=f"[loss, {ON}]", budget="{trials: 1}")
+
+    def told_by(trial):
+        return origin(store, study, trial, trial, stored(store, study, trial), None, None)["search"]
+
     with search(config, unit).store as store:
-        study = store.study("tried")
-        assert store.add_value(store.trial(study.id, 0).id, {"name": "laptop_ms", "direction": "minimize"}, 7.0, rung=2)
+        study, trial = store.study("tried"), store.trial(store.study("tried").id, 0)
+        assert told_by(trial)["pending"] == ["laptop_ms"]
+        assert store.add_value(trial.id, {"name": "laptop_ms", "direction": "minimize"}, 7.0, rung=2)
         study, trial = store.study("tried"), store.trial(study.id, 0)
         assert [each.rung for each in store.units(study.id, 0)] == [0, 2]
 
         assert trials.at_trial_depth(store, study, 0, Shape(length=4)).halting_steps == 1.5
-        told = origin(store, study, trial, trial, stored(store, study, trial), None, None)["search"]
-        assert (told["steps"], told["metrics"]["test/loss"]) == (10, trial.values["loss"] + 0.01)
+        told = told_by(trial)
+        assert "pending" not in told and (told["steps"], told["metrics"]["test/loss"]) == (
+            10,
+            trial.values["loss"] + 0.01,
+        )
         assert store.last_metrics(study.id)[0]["loss"] == trial.values["loss"]
         assert list(_points(store, study, trial)) == [10]
