@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short, size
 from nas.store import open_reader
 from nas.store.database.engine import file_of, parse
-from nas.upkeep.disk import existing
+from nas.upkeep.disk import checkpoint_folder, existing, free_bytes
 from nas.upkeep.policy import Keep, most_kept
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
@@ -233,11 +232,10 @@ def _seconds(ahead: Forecast, step: float, unit: float, minutes: float | None) -
 
 
 def _disk(config: SearchConfig, ahead: Forecast, written: int) -> Disk:
-    kept = config.checkpoints
+    kept = checkpoint_folder(config.checkpoints)
     units, trials = list(ahead.units), sum(count for count, start in zip(ahead.units, ahead.starts) if not start)
-    most = most_kept(config.keep, units, trials, ahead.final_units) if kept else 0
-    local = kept is not None and "://" not in kept
-    free = shutil.disk_usage(existing(Path(kept).expanduser().absolute())).free if kept and local else None
+    most = most_kept(config.keep, units, trials, ahead.final_units) if config.checkpoints else 0
+    free = None if kept is None else free_bytes(existing(kept))
     return Disk(written, most, (sum(units) + ahead.final_units) * ROW_BYTES, free, config.keep)
 
 

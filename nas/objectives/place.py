@@ -23,7 +23,7 @@ def _place(on: Any) -> dict[str, Any]:
     if isinstance(resources, Mapping) and resources:
         for name, amount in resources.items():
             _check_amount(name, amount)
-    elif not isinstance(machine, str) or not machine:
+    elif not isinstance(machine, str) or not machine.strip():
         raise ValueError("must be {resources: {NAME: AMOUNT}} or {machine: NAME}")
     return dict(on)
 

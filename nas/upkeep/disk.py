@@ -89,26 +89,38 @@ def free_bytes(place: Path) -> int:
     return disk.free if disk.total else sys.maxsize
 
 
+def checkpoint_folder(folder: str | None) -> Path | None:
+    """The folder of the checkpoints; None if it is a URL or none are kept. Raises UsageError if it has no name."""
+    if folder is None or "://" in folder:
+        return None
+    if not folder.strip():
+        raise UsageError("checkpoints: the name of the folder is empty. Write null if none are to be kept.")
+    try:
+        return Path(folder).expanduser().absolute()
+    except RuntimeError as error:  # ~NAME of an unknown user
+        raise _unusable(folder, str(error).rstrip(".")) from None
+
+
 def make_checkpoints(folder: str | None) -> None:
     """Make the folder of the checkpoints, if it is local. Raises UsageError if no file could be written to it.
 
     A full disk is no reason: a search waits until there is space.
     """
-    if folder is None or "://" in folder:
+    place = checkpoint_folder(folder)
+    if folder is None or place is None:
         return
-    why = "no file can be written to it"
     try:
-        place = Path(folder).expanduser().absolute()
         place.mkdir(parents=True, exist_ok=True)
-        if os.access(place, os.W_OK | os.X_OK):
-            return
     except OSError as error:
-        if error.errno in FULL:
-            return
-        why = f"it cannot be made: {error.strerror}"
-    except RuntimeError as error:  # ~NAME of an unknown user
-        why = str(error).rstrip(".")
-    raise UsageError(f"checkpoints: the folder {folder!r} cannot be used: {why}. Name another one in the search file.")
+        if error.errno not in FULL:
+            raise _unusable(folder, f"it cannot be made: {error.strerror}") from None
+    else:
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise _unusable(folder, "no file can be written to it")
+
+
+def _unusable(folder: str, why: str) -> UsageError:
+    return UsageError(f"checkpoints: the folder {folder!r} cannot be used: {why}. Name another one in the search file.")
 
 
 def existing(folder: Path) -> Path:

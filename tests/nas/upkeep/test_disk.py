@@ -68,6 +68,12 @@ def test_a_folder_that_cannot_be_made_is_named_before_the_search(folder, why, tm
         make_checkpoints(folder.format(tmp_path))
 
 
+@pytest.mark.parametrize("folder", ["", "  "])
+def test_a_folder_without_a_name_is_refused(folder):
+    with pytest.raises(UsageError, match="the name of the folder is empty"):
+        make_checkpoints(folder)
+
+
 def test_a_folder_that_only_others_may_write_to_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(disk.os, "access", lambda place, mode: False)  # root may write everywhere
     with pytest.raises(UsageError, match="no file can be written to it"):
