@@ -14,4 +14,4 @@ def fence(values: Sequence[float]) -> float:
     if len(values) < 2:
         return math.inf
     first, _, third = quantiles(values, n=4, method="inclusive")
-    return third + FENCE * (third - first)
+    return math.inf if math.isinf(first) else third + FENCE * (third - first)
