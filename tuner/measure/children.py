@@ -250,8 +250,8 @@ class Children:
 
     def _died(self, error: str = "") -> tuple[Outcome, bool]:
         """How the child ended, with the last lines that it wrote, and whether it was killed from outside."""
-        if self.process.pid is None:  # the server that starts it was killed
-            return of_death(UNKNOWN, error), True
+        if self.process is None or self.process.pid is None:  # there is no file for its log; or its server was killed
+            return of_death(UNKNOWN, error), self.process is not None
         self.process.join(2.0)
         code = self.process.exitcode
         last = self._written().strip()[-MESSAGE:]

@@ -3,6 +3,7 @@
 import multiprocessing
 import signal
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -167,6 +168,12 @@ def test_no_child_is_left_behind(children, faulty):
 
     assert process.exitcode in (0, -signal.SIGKILL)
     assert process not in multiprocessing.active_children()
+
+
+def test_a_child_without_a_file_for_its_log_is_told_with_the_reason(children, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(RuntimeError, match="did not start: .*No such file or directory"):
+        children.rates(Probe("float32"))
 
 
 def test_a_child_that_does_not_die_is_not_waited_for_without_end(children, faulty):
