@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 KEPT = Path(__file__).resolve().parent
 MADE_IN = "/tmp/kept"  # the folder that the files were made in; databases name it where they name files
-LARGER = ("final_units", "units")  # finals have more baselines and tune every entrant; halving promotes more than 1/factor
+# finals train more baselines now, and tune every entrant; a forecast counts what asynchronous halving promotes besides
+LARGER = ("final_units", "units")
 PROSE = ("phase", "found", "says", "why", "description", "text", "task")  # sentences for people may be worded anew
 TIMED = ("milliseconds_a_step", "seconds_a_unit", "search_seconds", "finals_seconds", "storage")  # of this machine
 

@@ -172,7 +172,7 @@ def test_no_child_is_left_behind(children, faulty):
 
 def test_a_child_without_a_file_for_its_log_is_told_with_the_reason(children, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(RuntimeError, match="did not start: .*No such file or directory"):
+    with pytest.raises(RuntimeError, match=r"did not start: .*No such file or directory"):
         children.rates(Probe("float32"))
 
 
