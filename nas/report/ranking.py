@@ -83,7 +83,12 @@ class Ranking:
 
     sizes: tuple[SizeCorrelation, ...]
     rungs: tuple[RungCorrelation, ...]
-    starts: tuple[int, ...] = ()  # steps of first rungs, if the scheduler skipped lower rungs that did not rank
+    skipped: tuple[tuple[int, int], ...] = ()  # steps of each rung that did not rank, and of that where trials started
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The steps of skipped rungs, and of those where trials started instead; empty if none was skipped."""
+        return tuple(sorted({steps for pair in self.skipped for steps in pair}))
 
     @property
     def shown(self) -> SizeCorrelation | None:
@@ -116,7 +121,7 @@ class Ranking:
         skipped = [
             f"The rung at {plural(lower, 'step')} did not rank the trials, so later ones started at "
             f"{plural(higher, 'step')}."
-            for lower, higher in pairwise(self.starts)
+            for lower, higher in self.skipped
         ]
         return [*(rung.sentence() for rung in self.rungs), *skipped]
 
@@ -126,11 +131,11 @@ def ranking(store: Reader, study: Study) -> Ranking:
     objective = study.objectives[0]
     sign = 1 if objective["direction"].startswith("max") else -1
     results = store.rung_results(study.id, objective["name"], MOST)
-    return replace(of_results(results, sign), starts=_starts(store, study, results))
+    return replace(of_results(results, sign), skipped=_skipped(store, study, results))
 
 
-def _starts(store: Reader, study: Study, results: Sequence[RungResult]) -> tuple[int, ...]:
-    """The steps of the rungs that later trials skipped, and of those where they started instead; empty if none did."""
+def _skipped(store: Reader, study: Study, results: Sequence[RungResult]) -> tuple[tuple[int, int], ...]:
+    """The steps of each rung that later trials skipped, and of the rung where they started instead."""
     first: dict[int, int] = {}
     for each in results:
         first[each.number] = min(each.steps, first.get(each.number, each.steps))
@@ -139,13 +144,15 @@ def _starts(store: Reader, study: Study, results: Sequence[RungResult]) -> tuple
         return ()
     from nas.schedulers.registry import make  # pydantic: most studies do not need it
 
-    made, started, found = make(scheduler["name"], **scheduler["options"]), Counter[str](), set[int]()
+    made, started = make(scheduler["name"], **scheduler["options"]), Counter[str]()
+    starts: dict[int, set[int]] = {}  # of each bracket, by the steps of its lowest rung
     for trial in store.trials(study.id, purposes=(SEARCH,), limit=MOST, light=True):
         usual = made.start(started[trial.arm])  # it was told nothing, so it skips nothing
         started[trial.arm] += 1
         if first.get(trial.number, usual) > usual:
-            found |= {usual, first[trial.number]}
-    return tuple(sorted(found & set(scheduler["options"]["rungs"])))
+            starts.setdefault(usual, {usual}).add(first[trial.number])
+    rungs = set(scheduler["options"]["rungs"])
+    return tuple(sorted({pair for each in starts.values() for pair in pairwise(sorted(each & rungs))}))
 
 
 def of_results(results: Sequence[RungResult], sign: int) -> Ranking:

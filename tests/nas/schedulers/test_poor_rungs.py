@@ -1,12 +1,14 @@
 """A lowest rung that does not rank the trials is skipped."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from nas import report
 from nas.engine.replay import replay
 from nas.schedulers.registry import make
+from nas.store.records import RungResult
 from nas.work import Outcome
 
 
@@ -78,3 +80,18 @@ def test_a_search_says_so_and_replays(name, trials, describe, search) -> None:
 def test_brackets_that_start_higher_are_not_called_skipped_rungs(describe, search) -> None:
     with search(describe(scheduler="{hyperband: {rungs: [2, 6, 18]}}", budget="{trials: 40}")) as result:
         assert report.ranking(result.store, result.study).starts == ()
+
+
+def test_a_rung_between_those_that_two_brackets_skipped_is_not_called_poor() -> None:
+    scheduler = {"name": "hyperband", "options": {"rungs": (2, 6, 18, 54, 162), "factor": 2}}
+    usual = [make("hyperband", **scheduler["options"]).start(number) for number in range(100)]
+    first = usual[:50] + [{2: 6, 18: 54}.get(steps, steps) for steps in usual[50:]]
+    results = [RungResult(number, steps, number / 7 % 1, None, None, None) for number, steps in enumerate(first)]
+    started = [SimpleNamespace(number=number, arm="main") for number in range(100)]
+    store = SimpleNamespace(rung_results=lambda *_: results, trials=lambda *_, **__: started)
+    study = SimpleNamespace(
+        id=1, objectives=[{"name": "loss", "direction": "minimize"}], config={"scheduler": scheduler}
+    )
+    found = report.ranking(store, study)
+    assert found.skipped == ((2, 6), (18, 54)) and found.starts == (2, 6, 18, 54)
+    assert not any("The rung at 6 steps" in each for each in found.of_rungs())
