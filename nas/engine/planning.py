@@ -137,8 +137,11 @@ class Plan:
             trials += f", of {plural(first[0][1], 'step')}"
         else:
             trials += ": " + ", ".join(f"{units} of {plural(steps, 'step')}" for units, steps in first)
-        more = ", ".join(f"{units or 'none'} continue to {steps}" for units, steps, start in levels if start)
-        return trials + (f"; about {more} steps in all" if more else "")
+        more = [(units, steps) for units, steps, start in levels if start]
+        if more and not any(units for units, _ in more):
+            return trials + "; none is expected to continue"
+        continuing = ", ".join(f"{units or 'none'} continue to {steps}" for units, steps in more)
+        return trials + (f"; about {continuing} steps in all" if continuing else "")
 
     def _budget(self) -> str:
         """50 trials, 5M tokens; tokens are spent first."""

@@ -35,6 +35,18 @@ def test_a_plan_reads_well(describe):
     assert 0 < made.search_seconds <= 1800
 
 
+@pytest.mark.parametrize(
+    ("trials", "text"),
+    [
+        (2, "2, of 2 steps; none is expected to continue"),
+        (8, "8, of 2 steps; about 2 continue to 6, none continue to 18 steps in all"),
+    ],
+)
+def test_a_plan_says_that_too_few_trials_reach_no_further_rung(trials, text, describe):
+    config = describe(task=QUICK, scheduler="{halving: {rungs: [2, 6, 18]}}", budget=f"{{trials: {trials}}}")
+    assert f"trials      {text}\n" in planning.plan(config).as_text()
+
+
 def test_a_plan_of_a_search_without_finals_does_not_speak_of_them(describe):
     assert "finals" not in planning.plan(describe(task=QUICK)).as_text()
 
