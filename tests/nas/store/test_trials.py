@@ -81,6 +81,9 @@ def test_a_trial_goes_from_waiting_to_complete(store, study, add):
     assert trial.created_at <= trial.started_at <= trial.finished_at
     assert store.curve(study.id, 0) == [(50, 3.0), (100, None)]
     assert store.metrics(study.id, 0, 0) == {"tokens": 10.0, "odd": None}
+    add(store, study, 1)
+    assert store.last_metrics(study.id) == {0: {"tokens": 10.0, "odd": None}}, "and none of trial 1"
+    assert store.seconds(study.id) == {0: 0.0}
     assert store.units(study.id, 0)[0].values == trial.values
 
 
