@@ -151,7 +151,8 @@ def _check_kind(store: Store, study: Study, wanted: Wanted) -> None:
     """Raises UsageError if the study has computed values under the name of a measured objective, or the reverse."""
     objective = wanted.objective
     listed = wanted.rung is None and any(each["name"] == objective.name for each in study.objectives)
-    if listed and objective.settled != (next(evidence_of(store, study, objective.name), None) is not None):
+    measures = type(objective).evidence is not Objective.evidence
+    if listed and measures != (next(evidence_of(store, study, objective.name), None) is not None):
         raise UsageError(
             f"objective {objective.name}: the study has values of another objective with this name. Give a latency "
             "another name, as in {latency: {phase: decode, name: laptop_ms}}."

@@ -103,6 +103,14 @@ def test_values_of_another_objective_with_the_same_name_are_not_taken_for_its_ow
         found({"throughput": latency})
 
 
+def test_values_of_an_objective_that_keeps_evidence_but_may_be_found_again_are_its_own(ended, monkeypatch):
+    monkeypatch.setattr(Flops, "evidence", lambda self, architecture: {"how": "counted by hand"})
+    for old in (False, True):
+        study = ended.store.study("tried")
+        found = list(rescoring.rescore(ended.store, study, rescoring.wanted(study, "flops")))
+        assert {each.old for each in found} == {old}
+
+
 @pytest.mark.usefixtures("measured_once")
 def test_another_version_of_torch_is_named(ended):
     store, study = ended.store, ended.study
