@@ -182,7 +182,7 @@ class Proposer:
         return known or self._parsed(unit.architecture)
 
     def intact(self, unit: Unit) -> Unit:
-        """The unit, if the text of its architecture matches its hash. Raises DamageError if it is not."""
+        """The unit, if the text of its architecture matches its hash. Raises DamageError if it does not."""
         try:
             found = self._parsed(unit.architecture).hash
         except SpaceError as error:
