@@ -57,8 +57,8 @@ class Units:
     def abandoned(self, owner: str, seconds: float) -> Unit | None:
         """A unit that is queued, or whose lease ran out, or whose process has ended, now leased to `owner`.
 
-        A unit that was tried as often as `attempts` and `takeovers` allow has ended the processes that ran it, so it fails
-        as crashed.
+        A unit that was tried as often as `attempts` and `takeovers` allow has ended the processes that ran it, so it
+        fails as crashed.
         """
         gone = leases.dead(holder.name for holder in self.store.owners(self.study.id))
         while found := self.store.lease(self.study.id, owner, 1, seconds, dead_owners=gone):
