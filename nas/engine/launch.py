@@ -144,7 +144,8 @@ def _search(
     finals_only: bool = False,
     retry_failed: str | None = None,
 ) -> Result:
-    disk.make_checkpoints(config.checkpoints)  # before the study is there, and before something is trained in vain
+    if not any(each.ending for each in store.studies() if each.name == config.study):  # else only its result is shown
+        disk.make_checkpoints(config.checkpoints)  # before the study is there, and before something is trained in vain
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]

@@ -64,3 +64,13 @@ def test_a_study_of_an_older_version_whose_finals_a_cost_decides_continues(descr
         launch.enter(store, config)
         finals = config.model_copy(update={"finals": config.finals.model_copy(update={"top": 1})})
         assert launch.enter(store, finals).config["finals"]["top"] == 1
+
+
+def test_a_study_that_has_ended_is_shown_although_its_checkpoints_cannot_be_written(describe, search, tmp_path):
+    (tmp_path / "file").touch()
+    config = describe(budget="{trials: 2}")
+    moved = config.model_copy(update={"checkpoints": f"{tmp_path}/file/x"})
+    with pytest.raises(UsageError, match="checkpoints: the folder"):
+        search(moved)
+    search(config).store.close()
+    assert search(moved).best is not None
