@@ -11,6 +11,7 @@ from functools import partial
 
 from kernels.dispatch import sources
 from kernels.dispatch.registry import THREADS, Choice, Configuration, Implementation, Operation, Problem
+from tuner.outcome import Outcome
 from tuner.search.cache import Cache, fastest, valid
 from tuner.space import TuningSpace
 
@@ -44,6 +45,10 @@ class Candidates:
     def includes(self, choice: Choice) -> bool:
         """Whether `choice`, which was measured before, is still a candidate."""
         return any(choice in group.choices or choice == group.first for group in self.groups)
+
+    def is_valid(self, outcome: Outcome) -> bool:
+        """Whether an outcome of an earlier search still holds."""
+        return True
 
     def promising(self, cache: Cache) -> Sequence[Choice]:
         """Choices to measure right after the default."""

@@ -61,7 +61,7 @@ class Search:
         self.known = {
             each: known
             for each, known in cache.known(self.problem).items()
-            if candidates.includes(each) and not known.may_be_tried_again
+            if candidates.includes(each) and candidates.is_valid(known.outcome) and not known.may_be_tried_again
         }
         self.waiting = [group for group in candidates.groups if builds_later and group.builds]
 

@@ -14,6 +14,7 @@ import numpy as np
 from kernels.dispatch.registry import Choice, Problem
 from tuner import problems
 from tuner.device import Device
+from tuner.outcome import Outcome
 from tuner.search import transfer
 from tuner.search.backends import Backend
 from tuner.search.cache import Cache, Known, Sources
@@ -27,6 +28,7 @@ from tuner.triton.large_space import Combinations, Numbered
 
 WINNERS = 3  # of other calls, measured before the search begins
 HINTED = 4096  # configurations of a space that other calls give hints for, at most
+COMPARED = "compared with what the first configuration gives"  # in the message of a wrong result
 FAR = 20.0  # the logarithm of the factor between two sizes, at most
 
 
@@ -65,8 +67,17 @@ class Launch:
                 self.post_hook({**self.arguments, **settings}, exception=failed)
 
 
+def is_valid(outcome: Outcome, default: Choice) -> bool:
+    """Whether an outcome says anything if `default` is the reference. A result that differed from that of another
+    reference may be right: perhaps that reference was wrong, and the user has removed it."""
+    return COMPARED not in outcome.message or outcome.message.endswith(f"{COMPARED}: {default}")
+
+
 class _Configurations(Candidates):
     """The configurations of a kernel."""
+
+    def is_valid(self, outcome: Outcome) -> bool:
+        return is_valid(outcome, self.default)
 
     def promising(self, cache: Cache) -> list[Choice]:
         """The fastest configurations of the most similar calls, also on other devices or recorded by `tuner.listen`."""

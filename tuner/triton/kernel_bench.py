@@ -22,7 +22,7 @@ from tuner.measure.worker import CLEARLY, RACED
 from tuner.outcome import Kind, Outcome, of_exception, poisons
 from tuner.search.bench import Bench, DeviceLost
 from tuner.search.effort import Effort
-from tuner.triton.case import Case, Launch
+from tuner.triton.case import COMPARED, Case, Launch, is_valid
 from tuner.triton.checking.buffers import Buffers, CannotCheck
 from tuner.triton.checking.output_check import LONGEST, OutputCheck
 from tuner.triton.isolation.attempts import Answer, NoChild
@@ -203,7 +203,8 @@ class KernelBench(Bench):
     def _has_failed_before(self, choice: Choice) -> bool:
         """Whether it failed in an earlier search, perhaps so that the device was lost."""
         known = self.case.cache.known(self.case.problem).get(choice)
-        return known is not None and known.milliseconds is None and not known.may_be_tried_again
+        is_failure = known is not None and known.milliseconds is None and is_valid(known.outcome, choice)
+        return is_failure and not known.may_be_tried_again
 
     def _check_once(self, choice: Choice) -> None:
         if choice not in self.checks:
@@ -231,7 +232,9 @@ class KernelBench(Bench):
             raise
         except Exception as error:
             return self._failed(choice, error)
-        return Outcome(Kind.WRONG, message=reason) if reason else None
+        if not reason:
+            return None
+        return Outcome(Kind.WRONG, message=f"{reason}: {self.reference}" if reason.endswith(COMPARED) else reason)
 
     @property
     def _has_reference(self) -> bool:

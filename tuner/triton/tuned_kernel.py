@@ -27,7 +27,7 @@ from tuner.triton import configurations as cases
 from tuner.triton import ranks
 from tuner.triton.alone import alone
 from tuner.triton.call import check_call, with_blame
-from tuner.triton.case import Case, Launch, hints
+from tuner.triton.case import Case, Launch, hints, is_valid
 from tuner.triton.checking.buffers import Buffers, CannotCheck, NothingWritten
 from tuner.triton.checking.holders import UnknownMemory, tensors
 from tuner.triton.checking.output_check import OutputCheck
@@ -353,7 +353,7 @@ class TunedKernel:
         if decision.choice is None or decision.choice not in case.choices:
             return None
         newest = case.cache.known(case.problem)[decision.choice].outcome
-        if newest.kind is Kind.WRONG:  # found after the comparison
+        if newest.kind is Kind.WRONG and is_valid(newest, case.default):  # found after the comparison
             return None
         checked = finals[decision.choice].outcome.message.startswith(CHECKED)
         why = f"it was tuned: {decision.why}{note}"

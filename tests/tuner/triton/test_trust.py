@@ -454,3 +454,15 @@ def test_a_parameter_of_a_model_may_be_written(tmp_path, named):
     kernel[grid](torch.ones(16), weight, 16)
 
     torch.testing.assert_close(weight.detach(), torch.full((16,), 2.0 if named == "restore_value" else 1.0))
+
+
+def test_what_differs_from_a_wrong_default_is_tried_again_without_it(tmp_path):
+    right = [{"BLOCK": 128}, {"BLOCK": 16}, {"BLOCK": 32}]
+    broken = tuned(tmp_path, configs=[{"BLOCK": 64, "FAULT": "wrong"}, *right])
+    broken[grid](torch.ones(16), torch.ones(16), 16, 1.5)
+    assert broken.best_config.kwargs["BLOCK"] == 64
+
+    for configs in (right, [*right, {"BLOCK": 64, "FAULT": "wrong"}]):
+        kernel = tuned(tmp_path, configs=configs)
+        call(kernel)
+        assert kernel.best_config.kwargs == {"BLOCK": 32}

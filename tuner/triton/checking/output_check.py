@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tuner.measure.guards import fill
 from tuner.measure.tolerance import difference, equal
-from tuner.triton.case import Launch
+from tuner.triton.case import COMPARED, Launch
 from tuner.triton.checking.buffers import Buffers, CannotCheck, NothingWritten, copied, flat, has_room, storages
 from tuner.triton.checking.holders import UnknownMemory, replaced, tensors
 from tuner.triton.checking.written_only import written_only
@@ -144,7 +144,7 @@ class OutputCheck:
                     found, wanted, found.dtype, length=TERMS, slack=SLACK, before=state[name] if expected else None
                 )
             if reason:
-                return f"{name} {reason}, compared with what the first configuration gives"
+                return f"{name} {reason}, {COMPARED}"
         return None
 
     def _repeated(self, config: Any) -> str | None:
