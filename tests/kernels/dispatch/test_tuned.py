@@ -212,6 +212,7 @@ def test_a_lock_file_has_a_hash_of_all_of_it(stepping, tmp_path):
         text.replace('"miss": "error"', '"miss": "default"'),
         text.replace('"threads": 1', '"threads": 2'),
         text.replace('"sha256"', '"sha"'),
+        json.dumps({**json.loads(text), "sha256": None}),
         table.written([entry(stepping)], **HERE),
     ):
         path.write_text(changed)
