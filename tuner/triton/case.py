@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from kernels.dispatch.registry import Choice, Problem
 from tuner import problems
-from tuner.device import Device
+from tuner.device import Device, fingerprint
 from tuner.outcome import Outcome
 from tuner.search import transfer
 from tuner.search.backends import Backend
@@ -65,6 +66,13 @@ class Launch:
         finally:
             if self.post_hook is not None:
                 self.post_hook({**self.arguments, **settings}, exception=failed)
+
+
+def forget_all(backend: Backend, kernel: str) -> None:
+    """Measure all calls of a kernel again, on all devices of this machine."""
+    names = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    for device in {each.key: each for each in map(fingerprint, names)}.values():
+        Cache(backend, kernel, device, Sources.of_kernel("")).forget()
 
 
 def is_valid(outcome: Outcome, default: Choice) -> bool:

@@ -203,8 +203,9 @@ class KernelBench(Bench):
     def _has_failed_before(self, choice: Choice) -> bool:
         """Whether it failed in an earlier search, perhaps so that the device was lost."""
         known = self.case.cache.known(self.case.problem).get(choice)
-        is_failure = known is not None and known.milliseconds is None and is_valid(known.outcome, choice)
-        return is_failure and not known.may_be_tried_again
+        if known is None or known.milliseconds is not None:
+            return False
+        return is_valid(known.outcome, choice) and not known.may_be_tried_again
 
     def _check_once(self, choice: Choice) -> None:
         if choice not in self.checks:

@@ -27,9 +27,9 @@ from tuner.triton import configurations as cases
 from tuner.triton import ranks
 from tuner.triton.alone import alone
 from tuner.triton.call import check_call, with_blame
-from tuner.triton.case import Case, Launch, hints, is_valid
+from tuner.triton.case import Case, Launch, forget_all, hints, is_valid
 from tuner.triton.checking.buffers import Buffers, CannotCheck, NothingWritten
-from tuner.triton.checking.holders import UnknownMemory, tensors
+from tuner.triton.checking.holders import UnknownMemory, tensors, typed
 from tuner.triton.checking.output_check import OutputCheck
 from tuner.triton.compile_trace import described, numbered, settings_of_trace, usual_device
 from tuner.triton.enabled import reason_not_to_tune
@@ -155,14 +155,16 @@ class TunedKernel:
     def of_trace(self, arguments: Mapping[str, Any], where: str) -> Served:
         """Which configuration a call uses that is being traced; its tensors have shapes and dtypes only."""
         launch = Launch(self.fn, (), arguments, None, arguments)
-        served = self._would_serve(launch, "it is traced", where)
-        return served if served.is_checked or not self.options.check else self._missed(launch, "not checked", where)
+        return self._would_serve(launch, "it is traced", where)
 
     def forget(self, *args: Any, **kwargs: Any) -> None:
         """Measure again at the next call: this call if arguments are given, else all calls."""
         with self._lock:
-            case = self._case(self._launch(args, kwargs, None))
-            case.cache.forget(case.problem if args or kwargs else None)
+            if args or kwargs:
+                case = self._case(self._launch(args, kwargs, None))
+                case.cache.forget(case.problem)
+            else:
+                forget_all(self.options.backend, self.name)
             self.cache.clear()
             self._untuned.clear()
             self._waited.clear()
@@ -173,25 +175,25 @@ class TunedKernel:
         return Launch(self.fn, args, kwargs, grid, arguments, self.options.post_hook)
 
     def _key(self, arguments: Mapping[str, Any]) -> tuple:
-        """As in Triton: the values of the arguments in `key`, and the dtypes of all tensors; also their device, and
-        functions that the kernel gets, because they are part of its code."""
+        """As in Triton: the values of the arguments in `key`, and the dtypes of all tensors; also of those that other
+        arguments hold, their device, and functions that the kernel gets, because they are part of its code."""
         values = [arguments[name] for name in self.keys if name in arguments]
-        some = [arguments[name] for name in self.arg_names if hasattr(arguments.get(name), "dtype")]
+        some = [each for name in self.arg_names for each in typed(arguments.get(name))]
         device = getattr(some[0], "device", None) if some else None
         return (*values, *(each.dtype for each in some), device, *functions(arguments.values()))
 
     def _would_serve(self, launch: Launch, otherwise: str, where: str | None = None) -> Served:
         try:
             case = self._case(launch, where)
-            if (served := self._known(case)) is not None:
+            served, reason = self._known(case), reason_not_to_tune() or otherwise
+            if served is None:
+                return Served(case.choices[case.default], case.missed(reason))
+            if served.is_checked or not self.options.check:
                 return served
-            return Served(case.choices[case.default], case.missed(reason_not_to_tune() or otherwise))
+            why = f"the first configuration: what is stored was not checked; {reason}"
+            return Served(case.choices[case.default], why)
         except StoreFailed as error:
             return Served(self._configs(launch)[0], f"the first configuration: {error}")
-
-    def _missed(self, launch: Launch, reason: str, where: str | None = None) -> Served:
-        case = self._case(launch, where)
-        return Served(case.choices[case.default], case.missed(reason))
 
     def _serve(self, launch: Launch) -> Served:
         """What is known, else what tuning finds if it is enabled, else the default."""
@@ -274,9 +276,10 @@ class TunedKernel:
         """The problem of a call and its configurations."""
         arguments = launch.arguments
         try:
-            some = [tensor for _, tensor, _ in tensors(arguments)]
+            held = {name: tensor for name, tensor, _ in tensors(arguments)}
         except UnknownMemory:
-            some = [each for each in arguments.values() if isinstance(each, torch.Tensor)]
+            held = {name: each for name, each in arguments.items() if isinstance(each, torch.Tensor)}
+        some = list(held.values())
         where = where or (str(some[0].device) if some else usual_device())
         values = [(name, arguments[name]) for name in self.keys if name in arguments]
         if whole := [name for name, value in values if isinstance(value, torch.Tensor)]:
@@ -285,6 +288,7 @@ class TunedKernel:
         sizes = tuple((name, value) for name, value in values if type(value) is int)
         flags = [(name, str(value)) for name, value in values if type(value) is not int]
         flags += [(f"{name}.dtype", str(each.dtype)) for name, each in arguments.items() if hasattr(each, "dtype")]
+        flags += [(f"{name}.dtype", str(each.dtype)) for name, each in held.items() if name not in arguments]
         if cases.interpreted(self.fn):
             flags.append(("interpreted", "True"))
         dtype = str(some[0].dtype).removeprefix("torch.") if some else ""

@@ -28,6 +28,16 @@ def tensors(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor, bool]]:
         yield from _inside(name, value, True, 0, set())
 
 
+def typed(value: Any) -> list[Any]:
+    """`value` itself if it has a dtype, else the tensors that it holds."""
+    if hasattr(value, "dtype"):
+        return [value]
+    try:
+        return [] if _is_plain(value) else [tensor for _, tensor, _ in tensors({"": value})]
+    except UnknownMemory:
+        return []
+
+
 def _inside(name: str, value: Any, replaceable: bool, depth: int, seen: set[int]) -> Iterator[tuple[str, Tensor, bool]]:
     if isinstance(value, Tensor):
         yield name, value, replaceable
