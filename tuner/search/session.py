@@ -132,6 +132,8 @@ class Session:
             else:
                 self.report.undecided.append(problem)
         self._sweep({found.name: found for found, _ in work}.values())
+        if self.effort.evaluations:
+            self.report.unfinished = sum(self._decided(*each) is None for each in work)
         self.report.interrupted |= bool(self.report.undecided) and self.effort.evaluations > 0
         self.report.measured = self._measured
         self.report.unbuilt = sum(bool(each.worth_building()) for each in self.searches.values())

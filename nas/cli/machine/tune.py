@@ -336,7 +336,9 @@ def _print_report(report: Report, path: Path, entries: int, effort: str, as_json
         note(f"Estimated selection regret: {report.regret - 1:.2%} slower than the best finalist on average.")
     if report.measured:
         note(f"{plural(report.measured, 'measurement')} in {duration(report.seconds)}.")
-    elif report.undecided:
+    elif effort == "none":
+        note("Nothing was measured: `--effort none` decides from known measurements.")
+    elif report.unfinished:
         note("Nothing was measured: the time ended before the first measurement.")
     else:
         note("Nothing was measured: all measurements were known and are still valid.")
@@ -346,7 +348,8 @@ def _print_report(report: Report, path: Path, entries: int, effort: str, as_json
             f"Killed from outside, perhaps for lack of memory: {count} that measured ({lost} lost). It was tried again."
         )
     if report.undecided:
-        note(f"Undecided: {plural(len(report.undecided), 'problem')}; the same command continues with them.")
+        how = "`--effort quick` measures them" if effort == "none" else "the same command continues with them"
+        note(f"Undecided: {plural(len(report.undecided), 'problem')}; {how}.")
     elif report.tried < report.possible and effort != "full":
         tried = f"{report.tried:,} of at most {report.possible:,} configurations"
         lacks = f", torch.compile was not tried for {plural(report.unbuilt, 'problem')}" if report.unbuilt else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernels.dispatch import registry, tuned
+from tuner.search.search import CUT
 
 FAULTY = Path(__file__).resolve().parents[2] / "tuner" / "faulty_operation.py"
 PROBLEMS = "- {operation: faulty, dtype: float32, sizes: {rows: 16}, flags: {gradients: true}}\n"
@@ -65,6 +66,23 @@ def test_a_budget_that_ends_before_the_first_measurement_says_so(nas, tuner, qui
     told = tune(nas, "--budget", "0s").err
 
     assert "the time ended before the first measurement" in told and "all measurements were known" not in told
+
+
+def test_a_budget_that_ends_before_a_search_goes_on_says_so(nas, tuner, quick, monkeypatch):
+    ended_early = property(lambda search: f"{CUT}/{search.candidates.signature}")
+    monkeypatch.setattr("tuner.search.search.Search._mark", ended_early)
+    tune(nas)
+
+    told = tune(nas, "--budget", "0s").err
+
+    assert "the time ended before the first measurement" in told and "all measurements were known" not in told
+
+
+def test_without_effort_nothing_is_blamed_on_time(nas, tuner, quick):
+    told = tune(nas, "--effort", "none").err
+
+    assert "Nothing was measured: `--effort none` decides from known measurements." in told
+    assert "Undecided: 1 problem; `--effort quick` measures them." in told
 
 
 def test_what_is_known_is_measured_again_on_request(nas, tuner, quick):
