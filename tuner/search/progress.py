@@ -30,8 +30,8 @@ class Progress:
 class Report:
     """The result of a session. measured: new measurements. interrupted: by the user or by the budget. tried, possible:
     the configurations of all problems that were ever measured, and how many there are at most. unbuilt: the problems
-    for which a choice that needs a compiler was not built in time. unfinished: the number of problems whose search has not
-    ended. killed: measuring processes that were killed from outside, which took `killed_seconds`."""
+    for which a choice that needs a compiler was not built in time. unfinished: the number of problems whose search has
+    not ended. killed: measuring processes that were killed from outside, which took `killed_seconds`."""
 
     device: Device
     threads: int

@@ -22,6 +22,7 @@ from tuner.search.cache import Cache, Known, Sources
 from tuner.search.cache import choice_of as choice_of_row
 from tuner.search.candidates import Candidates, Group
 from tuner.search.row import FORGOTTEN
+from tuner.search.search import CUT
 from tuner.strategies.contract import Hints
 from tuner.triton.checking.buffers import Buffers
 from tuner.triton.configurations import space_of, values
@@ -194,7 +195,11 @@ class Case:
         if not here:
             other = self.cache.backend.devices().get(unchanged[-1].device, {})
             return f"it was tuned elsewhere: {_differences(other, self.device)}"
-        return "other configurations were tuned" if any(row.turns for row in here) else "its tuning did not end"
+        compared = [row.turns.split("/") for row in here if row.turns]
+        efforts = [effort for effort, signature, *_ in compared if signature == self.signature]
+        if efforts and efforts[-1] != CUT:
+            return f"it was tuned with less effort, {efforts[-1]}"
+        return "other configurations were tuned" if compared and not efforts else "its tuning did not end"
 
 
 def _differences(other: Mapping[str, Any], here: Device) -> str:

@@ -353,10 +353,13 @@ class TunedKernel:
             note = ", in a comparison with other configurations"
         if finals is None:
             return None
-        decision = decide(case.problem, case.default, finals, {}, self.options.seed)
+        known = case.cache.known(case.problem)
+        timed = {choice for choice, each in finals.items() if each.outcome.samples}
+        failed = {choice: known[choice] for choice in {case.default} - timed if choice in known}  # why it cannot serve
+        decision = decide(case.problem, case.default, finals, failed, self.options.seed)
         if decision.choice is None or decision.choice not in case.choices:
             return None
-        newest = case.cache.known(case.problem)[decision.choice].outcome
+        newest = known[decision.choice].outcome
         if newest.kind is Kind.WRONG and is_valid(newest, case.default):  # found after the comparison
             return None
         checked = finals[decision.choice].outcome.message.startswith(CHECKED)

@@ -252,6 +252,7 @@ def test_a_search_that_lacked_time_goes_on_in_the_next_process(tmp_path):
     first = tuned(tmp_path, budget=-1.0)
     call(first)
     assert first.best_config.kwargs == {"BLOCK": 16}
+    assert "its tuning did not end" in first.explain(*ARGUMENTS).why
 
     clock = Pretended()
     second = tuned(tmp_path, clock=clock)
@@ -263,6 +264,7 @@ def test_a_search_that_lacked_time_goes_on_in_the_next_process(tmp_path):
 
 def test_more_effort_than_before_tunes_again_and_less_does_not(tmp_path):
     call(tuned(tmp_path))
+    assert "it was tuned with less effort, quick" in tuned(tmp_path, effort="full").explain(*ARGUMENTS).why
     clocks = Pretended(), Pretended()
 
     call(tuned(tmp_path, effort="none", clock=clocks[0]))

@@ -67,6 +67,7 @@ def test_a_default_that_fails_does_not_end_the_checks(tmp_path):
     call(kernel)
 
     assert kernel.best_config.kwargs == {"BLOCK": 64}, "16 is slower, 32 writes something else"
+    assert kernel.explain(*ARGUMENTS).why == "it was tuned: the default cannot serve: build_error"
 
 
 def test_without_memory_for_a_check_the_default_serves_with_one_warning(tmp_path, monkeypatch):
