@@ -28,7 +28,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Problem, operation
 from tuner.device import resolve
 from tuner.measure.children import context, without_main
-from tuner.measure.worker import Settings, load
+from tuner.measure.worker import Settings, leave_tracker, load
 
 MOST = 8  # processes
 POOLS = 3  # in which a process dies or hangs, before nothing is compiled in advance any more
@@ -151,6 +151,7 @@ def prepare(settings: Settings) -> None:
     """Initialise a process of the pool: leave interrupts to the session, hide the GPUs from the process, set the number
     of threads, which code for a CPU depends on, and load the files that register operations."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_tracker()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):

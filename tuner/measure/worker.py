@@ -287,8 +287,7 @@ def _global_settings() -> tuple:
 def _isolate(log: str) -> None:
     """Keep output away from the terminal, leave interrupts to the parent, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(AttributeError):  # else the session's tracker warns about what a killed child leaves
-        resource_tracker._resource_tracker._fd = None  # type: ignore[attr-defined]
+    leave_tracker()
     with open(log, "ab") as file, open(os.devnull, "wb") as nothing:  # noqa: PTH123
         os.dup2(file.fileno(), 2)
         os.dup2(nothing.fileno(), 1)
@@ -296,6 +295,13 @@ def _isolate(log: str) -> None:
         os.unlink(log)  # noqa: PTH108
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def leave_tracker() -> None:
+    """In a child: use a tracker of semaphores that says nothing about those that a killed child leaves."""
+    os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
+    with suppress(AttributeError):
+        resource_tracker._resource_tracker._fd = None  # type: ignore[attr-defined]
 
 
 def _limit_memory(more: int) -> None:

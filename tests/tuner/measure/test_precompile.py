@@ -1,7 +1,10 @@
 """Precompilation: each choice once, in order, never for a CPU; if a process dies, nothing is lost."""
 
 import os
+import subprocess
+import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,13 @@ def die(problem, choice, elsewhere):
 
 def hang(problem, choice, elsewhere):
     time.sleep(600)
+
+
+def lock_and_hang(problem, choice, elsewhere):
+    lock = get_context("spawn").RLock()  # as tqdm has, which compilers import
+    Path(problem.operation, "locked").touch()
+    with lock:
+        time.sleep(600)
 
 
 def wait(folder, count, seconds=60.0):
@@ -114,3 +124,23 @@ def test_a_launch_becomes_a_compilation(monkeypatch):
     jit.JITFunction.run(None, 1, grid=(2,), warmup=False)
 
     assert launched == [((1,), (2,), True), ((1,), (2,), False)]
+
+
+KILLED = """
+import time
+
+from test_precompile import CHOICES, Path, Precompiler, Settings, lock_and_hang, problem
+
+folder = Path({folder!r})
+with Precompiler(Settings(), processes=1, compile=lock_and_hang) as precompiler:
+    precompiler.compile_next(problem(folder), CHOICES[:1])
+    while not Path(folder, "locked").exists():
+        time.sleep(0.01)
+"""
+
+
+def test_a_compiler_that_is_killed_leaves_no_message(tmp_path, root):
+    paths = os.pathsep.join([str(root), str(Path(__file__).parent)])
+    script = [sys.executable, "-c", KILLED.format(folder=str(tmp_path))]
+    done = subprocess.run(script, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
