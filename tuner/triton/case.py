@@ -188,6 +188,9 @@ class Case:
             if not rows:
                 return "nothing of this kernel was tuned"
             return f"these arguments were not tuned, only {len({row.problem for row in rows})} others"
+        own = [row for row in same if row.device == self.device.key]
+        if own and own[-1].failure == FORGOTTEN:
+            return "what was known of these arguments was forgotten"
         unchanged = [row for row in same if row.source == self.source]
         if not unchanged:
             return "the kernel has changed since it was tuned"

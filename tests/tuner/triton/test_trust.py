@@ -190,6 +190,7 @@ def test_what_is_forgotten_is_measured_again(tmp_path):
     call(kernel, size=12)
 
     kernel.forget(*ARGUMENTS)
+    assert "was forgotten" in kernel.explain(*ARGUMENTS).why
     clock = Pretended()
     again = tuned(tmp_path, clock=clock)
     call(again, size=12)
