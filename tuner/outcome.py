@@ -111,7 +111,8 @@ def poisons(error: BaseException) -> bool:
 DEVICE_ERRORS = ("cuda error", "hip error", "triton error [cuda]", "triton error [hip]", "cuda driver error")
 HARMLESS = (
     *("out of memory", "invalid argument", "invalid value", "invalid configuration", "invalid device function"),
-    *("out of resources", "too many resources", "no kernel image", "invalid image", "invalid ptx", "not supported"),
+    *("out of resources", "too many resources", "no kernel image", "kernel image is invalid", "not supported"),
+    *("ptx jit compilation failed", "unsupported toolchain", "named symbol not found"),
 )
 
 

@@ -100,6 +100,8 @@ def test_an_error_of_the_device_poisons_the_process(text):
         "Triton Error [CUDA]: out of memory",
         "CUDA error: invalid argument",
         "HIP error: out of memory",
+        "Triton Error [CUDA]: device kernel image is invalid",
+        "Triton Error [CUDA]: a PTX JIT compilation failed",
     ],
 )
 def test_an_error_of_a_launch_alone_does_not_poison_the_process(text):
