@@ -231,9 +231,10 @@ def record(
     if as_json:
         print_json({**asdict(report), "folder": str(folder)})
         return
-    say(f"{folder}: {len(report.whole)} spaces are complete; {report.measured} configurations were measured.")
+    complete, measured = plural(len(report.whole), "complete space"), plural(report.measured, "new measurement")
+    say(f"{folder}: {complete}, {measured}.")
     if report.left:
-        note(f"{report.left} configurations are left; the same command continues with them.")
+        note(f"Not yet measured: {plural(report.left, 'configuration')}; the same command continues with them.")
 
 
 @tune_app.command()
