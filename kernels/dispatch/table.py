@@ -281,7 +281,7 @@ def _check_hash(data: Mapping[str, Any], lock: bool) -> None:
     is_lock = lock or "miss" in data
     if is_lock and not isinstance(data.get("sha256"), str):
         raise ValueError("it has no hash, so it is not a lock file, or was edited; make one with `nas tune lock`")
-    if data.get("sha256") not in (None, digest(data)):
+    if data.get("sha256") not in (None, digest(data), former_digest(data)):
         raise ValueError("it was changed after it was locked; lock again instead of editing it")
 
 
@@ -332,6 +332,12 @@ def digest(data: Mapping[str, Any]) -> str:
     """A hash of all of a lock file but the hash."""
     rest = {name: value for name, value in data.items() if name != "sha256"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def former_digest(data: Mapping[str, Any]) -> str:
+    """The hash of the choices alone, which former releases wrote."""
+    text = json.dumps([data["entries"], data.get("buckets", [])], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -150,12 +150,16 @@ class TunedKernel:
 
     def explain(self, *args: Any, **kwargs: Any) -> Served:
         """Which configuration a call with these arguments would use now, and why; nothing is launched or tuned."""
-        return self._would_serve(self._launch(args, kwargs, None), "it will be tuned when it is called")
+        served = self._would_serve(self._launch(args, kwargs, None), "it will be tuned when it is called")
+        if served.milliseconds is None or served.is_checked or not self.options.check:
+            return served
+        return replace(served, why=f"{served.why}; its output was not checked, so a call checks it first")
 
     def of_trace(self, arguments: Mapping[str, Any], where: str) -> Served:
         """Which configuration a call uses that is being traced; its tensors have shapes and dtypes only."""
         launch = Launch(self.fn, (), arguments, None, arguments)
-        return self._would_serve(launch, "it is traced", where)
+        served = self._would_serve(launch, "it is traced", where)
+        return served if served.is_checked or not self.options.check else self._missed(launch, "not checked", where)
 
     def forget(self, *args: Any, **kwargs: Any) -> None:
         """Measure again at the next call: this call if arguments are given, else all calls."""
@@ -185,15 +189,15 @@ class TunedKernel:
     def _would_serve(self, launch: Launch, otherwise: str, where: str | None = None) -> Served:
         try:
             case = self._case(launch, where)
-            served, reason = self._known(case), reason_not_to_tune() or otherwise
-            if served is None:
-                return Served(case.choices[case.default], case.missed(reason))
-            if served.is_checked or not self.options.check:
+            if (served := self._known(case)) is not None:
                 return served
-            why = f"the first configuration: what is stored was not checked; {reason}"
-            return Served(case.choices[case.default], why)
+            return Served(case.choices[case.default], case.missed(reason_not_to_tune() or otherwise))
         except StoreFailed as error:
             return Served(self._configs(launch)[0], f"the first configuration: {error}")
+
+    def _missed(self, launch: Launch, reason: str, where: str | None = None) -> Served:
+        case = self._case(launch, where)
+        return Served(case.choices[case.default], case.missed(reason))
 
     def _serve(self, launch: Launch) -> Served:
         """What is known, else what tuning finds if it is enabled, else the default."""

@@ -523,10 +523,12 @@ def test_tensors_of_another_dtype_inside_a_tuple_are_another_call(tmp_path, kern
     assert "it was tuned" in again.explain((hold(x), hold(y)), 16).why
 
 
-def test_what_was_never_checked_is_not_said_to_serve(tmp_path):
+def test_what_was_never_checked_is_said_to_be_checked_first(tmp_path):
     configs = [{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "wrong"}]
     tuned(tmp_path, configs=configs, check=False)[grid](torch.ones(16), torch.ones(16), 16, 1.5)
 
-    served = tuned(tmp_path, configs=configs).explain(*ARGUMENTS)
-
-    assert served.config.kwargs == {"BLOCK": 64} and "was not checked" in served.why
+    kernel = tuned(tmp_path, configs=configs)
+    assert "its output was not checked, so a call checks it first" in kernel.explain(*ARGUMENTS).why
+    x = torch.ones(16)
+    kernel[grid](x, y := torch.zeros(16), 16, 1.5)
+    assert torch.equal(y, 1.5 * x)
