@@ -531,4 +531,4 @@ def test_what_was_never_checked_is_said_to_be_checked_first(tmp_path):
     assert "its output was not checked, so a call checks it first" in kernel.explain(*ARGUMENTS).why
     x = torch.ones(16)
     kernel[grid](x, y := torch.zeros(16), 16, 1.5)
-    assert torch.equal(y, 1.5 * x)
+    assert torch.equal(y, 3 * x)
