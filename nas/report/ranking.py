@@ -144,14 +144,15 @@ def _skipped(store: Reader, study: Study, results: Sequence[RungResult]) -> tupl
         return ()
     from nas.schedulers.registry import make  # pydantic: most studies do not need it
 
-    made, started = make(scheduler["name"], **scheduler["options"]), Counter[str]()
+    options = scheduler.get("options", {})
+    made, started = make(scheduler["name"], **options), Counter[str]()
     starts: dict[int, set[int]] = {}  # of each bracket, by the steps of its lowest rung
     for trial in store.trials(study.id, purposes=(SEARCH,), limit=MOST, light=True):
         usual = made.start(started[trial.arm])  # it was told nothing, so it skips nothing
         started[trial.arm] += 1
         if first.get(trial.number, usual) > usual:
             starts.setdefault(usual, {usual}).add(first[trial.number])
-    rungs = set(scheduler["options"]["rungs"])
+    rungs = set(options.get("rungs", ()))
     return tuple(sorted({pair for each in starts.values() for pair in pairwise(sorted(each & rungs))}))
 
 
