@@ -2,7 +2,7 @@
 
 One round prepares every link and times each one: forwards in order, then the backward passes in reverse order. A piece
 that the model calls often is in the chain `COPIES` times. The times of a round are divided by the gauge around it
-(`nas.latency.gauge`), and the third of the rounds with the shortest sums counts.
+(`nas.latency.gauge`), and on a CPU the third of the rounds with the shortest sums counts.
 
 The place of the weights in memory changes the times. So the links are built several times, and more often while the sum
 of a round is uncertain.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from nas.latency.gauge import quietest
+from nas.latency.gauge import Gauge
 from nas.latency.runs import Run
 from nas.latency.turns import in_turns
 from tuner.measure.interval import median_interval
@@ -60,7 +60,7 @@ def timed(
     make: Callable[[], Sequence[Link]],
     clock: Clock,
     *,
-    gauge: Callable[[], object],
+    gauge: Gauge,
     quiet: float,
     seconds: float,
     warm: int = 0,
@@ -74,7 +74,7 @@ def timed(
     rounds: list[list[float]] = []
     deadline = clock.now() + seconds
     for build in range(MOST * BUILDS):
-        if rounds and (clock.now() > deadline or (build >= BUILDS and not _is_uncertain(rounds))):
+        if rounds and (clock.now() > deadline or (build >= BUILDS and not _is_uncertain(rounds, gauge))):
             break
         links = make()
         found = in_turns(
@@ -87,13 +87,13 @@ def timed(
             deadline=deadline,
         )
         rounds += [[each * quiet / same for each in times] for times, same in found]
-    return _by_key(links, [*zip(*(rounds[each] for each in quietest(_sums(rounds))), strict=True)])
+    return _by_key(links, [*zip(*(rounds[each] for each in gauge.quietest(_sums(rounds))), strict=True)])
 
 
-def _is_uncertain(rounds: Sequence[Sequence[float]]) -> bool:
+def _is_uncertain(rounds: Sequence[Sequence[float]], gauge: Gauge) -> bool:
     """Whether the interval around the median sum of the rounds that count is wide."""
     sums = _sums(rounds)
-    interval = median_interval([sums[each] for each in quietest(sums)])
+    interval = median_interval([sums[each] for each in gauge.quietest(sums)])
     return interval.high - interval.low > 2 * WIDE * interval.median
 
 

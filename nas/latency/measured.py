@@ -1,10 +1,10 @@
 """Measures the latency of a model, with an interval that holds for other processes too.
 
 Each sample is timed in turns with a gauge (a fixed small computation), divided by the gauge next to it, and multiplied
-by the gauge of the quiet machine. This correction is never exact, so the median of the shortest third of the samples
-counts. The place of the weights in memory changes the time by more than the noise of one model's samples. So the model
-is built several times, and the interval covers the builds. There are more builds while that interval is wide. If the
-machine is loaded, the interval covers the time without the correction too.
+by the gauge of the quiet machine. This correction is never exact, so on a CPU the median of the shortest third of the
+samples counts. The place of the weights in memory changes the time by more than the noise of one model's samples. So
+the model is built several times, and the interval covers the builds. There are more builds while that interval is wide.
+If the machine is loaded, the interval covers the time without the correction too.
 
 On a CPU with one thread the clock is the CPU time of that thread, which does not include waiting for other processes.
 """
@@ -23,6 +23,7 @@ from typing import Any
 from nas.latency import energy, memory, runs, served
 from nas.latency import gauge as gauges
 from nas.latency.evidence import LOADED
+from nas.latency.gauge import Gauge
 from nas.latency.runs import Setting
 from nas.latency.turns import in_turns
 from searchspace.registry import Configured
@@ -111,6 +112,7 @@ def latency(
     device that this machine does not have.
     """
     where, watch = resolve(setting.device), clock(setting)
+    gauge = gauges.gauge(where)
     deadline = math.inf if budget_seconds is None else time.monotonic() + budget_seconds
     builds = min(BUILDS, repeats)
     samples: list[list[float]] = []  # of each build, as on the quiet machine
@@ -118,7 +120,7 @@ def latency(
     peak, spent = None, None
     rows: served.Rows = ()
     with runs.on_threads(setting.threads), runs.seeded(where), garbage.little_garbage():
-        while len(found) < builds or (BUILDS <= len(found) < MOST * BUILDS and is_wide(samples)):
+        while len(found) < builds or (BUILDS <= len(found) < MOST * BUILDS and is_wide(samples, gauge)):
             left = (deadline - time.monotonic()) / max(1, builds - len(found))
             if found and left <= 0:
                 break
@@ -130,7 +132,7 @@ def latency(
             found.append(
                 in_turns(
                     partial(watch.time, run.call),
-                    gauges.gauge(where),
+                    gauge,
                     watch,
                     prepare=partial(run.warm, setting.warm),
                     warmup=warmup,
@@ -140,7 +142,7 @@ def latency(
             )
             times, gauged = zip(*found[-1], strict=True)
             samples.append(gauges.as_quiet(times, gauged, quiet))
-    middle, interval = gauges.in_quiet([*chain(*samples)]), of_builds(samples)
+    middle, interval = gauge.in_quiet([*chain(*samples)]), of_builds(samples, gauge)
     load = None if quiet is None else statistics.median(same for _, same in chain(*found)) / quiet
     slowest = max(statistics.median(each for each, _ in build) for build in found)
     return PhaseLatency(
@@ -158,23 +160,25 @@ def latency(
     )
 
 
-def of_builds(samples: Sequence[Sequence[float]]) -> Interval:
+def of_builds(samples: Sequence[Sequence[float]], gauge: Gauge) -> Interval:
     """The median of the builds and its interval, from the samples of each."""
-    return median_interval([gauges.in_quiet(each) for each in samples])
+    return median_interval([gauge.in_quiet(each) for each in samples])
 
 
-def is_wide(samples: Sequence[Sequence[float]]) -> bool:
+def is_wide(samples: Sequence[Sequence[float]], gauge: Gauge) -> bool:
     """Whether the interval around the median of the builds is wide."""
-    interval = of_builds(samples)
+    interval = of_builds(samples, gauge)
     return interval.high - interval.low > 2 * WIDE * interval.median
 
 
 def quiet_gauge(device: str, threads: int) -> float:
-    """Milliseconds of the gauge in quiet moments of the next `GAUGE_SECONDS`: the lowest decile."""
+    """Milliseconds of the gauge in quiet moments of the next `GAUGE_SECONDS`."""
     setting = Setting(phase="prefill", device=device, threads=threads)
     with runs.on_threads(threads):
-        same = gauges.gauge(resolve(device))
-        alone = {"": same}
-        found = measure(alone, prepare=alone, warmup=5, repeats=30, min_seconds=GAUGE_SECONDS, clock=clock(setting))
+        gauge = gauges.gauge(resolve(device))
+        gauge.call()
+        alone = {"": gauge.call}
+        with gauge.still():
+            found = measure(alone, prepare=alone, warmup=5, repeats=30, min_seconds=GAUGE_SECONDS, clock=clock(setting))
     ordered = sorted(found[""].samples)
-    return ordered[len(ordered) // 10]
+    return ordered[int(gauge.quiet * len(ordered))]

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
+from nas.latency.gauge import Gauge
 from tuner.measure.garbage import collector_off
 from tuner.measure.measure import Call, Clock
 
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 def in_turns(
     once: Callable[[], T],
-    gauge: Call,
+    gauge: Gauge,
     clock: Clock,
     *,
     prepare: Call,
@@ -30,20 +31,25 @@ def in_turns(
     prepare: runs right before each round, untimed. warmup: rounds that do not count. No round starts after `deadline`
     (seconds of the clock), but one always counts.
     """
-    found: list[tuple[T, float]] = []
+
+    def turn() -> tuple[T, float]:
+        before = _gauged(gauge, clock)
+        prepare()
+        each = once()
+        return each, (before + _gauged(gauge, clock)) / 2
+
     with collector_off():
-        for number in range(warmup + rounds):
-            if found and clock.now() > deadline:
-                break
-            before = _gauged(gauge, clock)
-            prepare()
-            each = once()
-            around = (before + _gauged(gauge, clock)) / 2
-            if number >= warmup or clock.now() >= deadline:
-                found.append((each, around))
+        for _ in range(warmup):  # may compile, in processes that shall not be kept on one core
+            last = turn()
+            if clock.now() >= deadline:
+                return [last]
+        with gauge.still():
+            found = [turn()]
+            while len(found) < rounds and clock.now() <= deadline:
+                found.append(turn())
     return found
 
 
-def _gauged(gauge: Call, clock: Clock) -> float:
-    gauge()  # so that its time does not depend on what the caches hold
-    return clock.time(gauge)
+def _gauged(gauge: Gauge, clock: Clock) -> float:
+    gauge.call()  # so that its time does not depend on what the caches hold
+    return clock.time(gauge.call)

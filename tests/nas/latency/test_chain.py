@@ -6,6 +6,7 @@ import pytest
 
 from nas.latency import chain
 from nas.latency.chain import COPIES, MOST, ROUNDS, WARMUP, Link, shortened, timed
+from nas.latency.gauge import Gauge
 from nas.latency.optimiser import interpolated
 from nas.latency.runs import Run
 
@@ -38,7 +39,7 @@ def built_once(monkeypatch):
 
 
 def _timed(clock, links, **changes):
-    how = {"gauge": lambda: 0.5, "quiet": 0.5, "seconds": 1000.0, **changes}
+    how = {"gauge": Gauge(lambda: 0.5), "quiet": 0.5, "seconds": 1000.0, **changes}
     return timed(lambda: links, clock, **how)
 
 
@@ -86,7 +87,7 @@ def test_untimed_rounds_come_before_each_timed_one():
 
 def test_a_round_is_divided_by_the_gauge_around_it():
     clock, gauged = Steps(), itertools.cycle([0.4, 0.4, 0.6, 0.6])  # it runs once before it is timed
-    found = _timed(clock, [clock.link("a", 3.0)], gauge=lambda: next(gauged), quiet=0.25)
+    found = _timed(clock, [clock.link("a", 3.0)], gauge=Gauge(lambda: next(gauged)), quiet=0.25)
     assert found["a"].first.median == pytest.approx(1.5)
 
 
@@ -98,7 +99,7 @@ def test_links_are_built_more_often_while_their_times_are_uncertain(falling, bui
         made.append([Link("a", Run(lambda: None, lambda: next(times)))])
         return made[-1]
 
-    timed(make, clock, gauge=lambda: 0.5, quiet=0.5, seconds=1000.0)
+    timed(make, clock, gauge=Gauge(lambda: 0.5), quiet=0.5, seconds=1000.0)
     assert len(made) == builds
 
 

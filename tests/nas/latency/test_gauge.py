@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from nas.latency.gauge import as_quiet, gauge, in_quiet, quietest
+from nas.latency.gauge import BACKWARD, Gauge, _backward, as_quiet, gauge
+
+GAUGE = gauge(torch.device("cpu"))
 
 
 @given(st.floats(0.01, 1e4), st.lists(st.floats(0.5, 10.0), min_size=1))
@@ -18,17 +20,36 @@ def test_nothing_changes_while_the_quiet_machine_is_unknown():
 
 
 def test_the_gauge_does_the_same_work_every_time():
-    same = gauge(torch.device("cpu"))
-    assert same() == same() and same().isfinite()
+    assert GAUGE.call() == GAUGE.call() and GAUGE.call().isfinite()
 
 
 @given(st.lists(st.floats(0.1, 10.0), min_size=1))
 def test_a_third_of_the_times_counts_and_no_other_is_shorter(times):
-    places = quietest(times)
+    places = GAUGE.quietest(times)
     others = [each for place, each in enumerate(times) if place not in places]
     assert places == sorted(set(places)) and len(places) == -(-len(times) // 3)
     assert max(times[each] for each in places) <= min(others, default=10.0)
 
 
 def test_busy_moments_do_not_change_what_counts():
-    assert in_quiet([2.0, 9.0, 1.9, 5.0, 2.1, 7.0, 8.0, 6.0, 5.0]) == 2.0
+    assert GAUGE.in_quiet([2.0, 9.0, 1.9, 5.0, 2.1, 7.0, 8.0, 6.0, 5.0]) == 2.0
+
+
+def test_all_times_may_count():
+    all_of_them = Gauge(lambda: None, share=1.0)
+    assert all_of_them.quietest([3.0, 1.0, 2.0]) == [0, 1, 2] and all_of_them.in_quiet([3.0, 1.0, 9.0]) == 3.0
+
+
+@torch.no_grad()
+def test_the_backward_pass_of_a_gpu_is_timed_also_where_models_need_no_gradients():
+    class Counting(torch.utils._python_dispatch.TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, call, types, args=(), kwargs=None):
+            Counting.calls += 1
+            return call(*args, **(kwargs or {}))
+
+    backward = _backward(torch.device("cpu"))
+    with Counting():
+        backward()
+    assert Counting.calls > 4 * BACKWARD

@@ -1,7 +1,10 @@
 """Something is timed in turns with the gauge, which runs before and after it."""
 
+from contextlib import contextmanager
+
 import pytest
 
+from nas.latency.gauge import Gauge
 from nas.latency.turns import in_turns
 
 
@@ -25,7 +28,7 @@ def test_each_round_has_the_gauge_around_it_and_one_counts_at_least(deadline, co
     clock = Clock()
     found = in_turns(
         lambda: clock.ran.append("call") or "result",
-        lambda: clock.ran.append("gauge"),
+        Gauge(lambda: clock.ran.append("gauge")),
         clock,
         prepare=lambda: clock.ran.append("prepare"),
         warmup=1,
@@ -37,3 +40,17 @@ def test_each_round_has_the_gauge_around_it_and_one_counts_at_least(deadline, co
     once = ["gauge", "gauge", "prepare", "call", "gauge", "gauge"]  # it runs once before it is timed
     assert clock.ran == once * (warmups + counted)
     assert found == [("result", 3.0 + 4 * number) for number in range(warmups, warmups + counted)]
+
+
+def test_what_counts_runs_while_the_threads_are_still_and_the_warm_up_before_it():
+    clock = Clock()
+
+    @contextmanager
+    def still():
+        clock.ran.append("still")
+        yield
+        clock.ran.append("free")
+
+    gauge = Gauge(lambda: None, still=still)
+    in_turns(lambda: clock.ran.append("call"), gauge, clock, prepare=lambda: None, warmup=1, rounds=2)
+    assert clock.ran == ["call", "still", "call", "call", "free"]
