@@ -127,12 +127,10 @@ def find(
 ) -> Iterator[Rescored]:
     """As `rescore`, for several objectives; those of the search file do not wait for a trial's training.
 
-    follow: wait for further trials until the search ends.
+    follow: wait for further trials until the search ends. An objective that cannot be found here is left out, and the
+    reason told; raises UsageError if there is no other.
     """
-    config = SearchConfig.stored(study.config)
-    for each in some:
-        _check_kind(store, study, each)
-        each.objective.begin(Search(factory.space(config), store, say, partial(evidence_of, store, study)))
+    some = _begun(store, study, some, say)
     seen: set[tuple[int, int | None]]
     seen = {(unit.number, unit.rung) for unit in store.results_since(study.id, light=True) if unit.later}
     while True:
@@ -145,6 +143,25 @@ def find(
         if ended or not follow:
             return
         time.sleep(SECONDS)
+
+
+def _begun(store: Store, study: Study, some: Sequence[Wanted], say: Callable[[str], None]) -> list[Wanted]:
+    """Those that can be found here. Tells why others cannot; raises UsageError if none can."""
+    config = SearchConfig.stored(study.config)
+    search = Search(factory.space(config), store, say, partial(evidence_of, store, study))
+    found, errors = [], []
+    for each in some:
+        try:
+            _check_kind(store, study, each)
+            each.objective.begin(search)
+            found.append(each)
+        except UsageError as error:
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
+    for why in errors:
+        say(f"Left out: {why}")
+    return found
 
 
 def _check_kind(store: Store, study: Study, wanted: Wanted) -> None:
@@ -173,10 +190,10 @@ def _found(store: Store, study: Study, wanted: Wanted, number: int) -> Rescored:
         if wanted.rung is not None:
             store.add_no_value(trial.id, wanted.rung, (FailureKind.NO_VALUE.value, str(error)))
         return result(None, str(error))
-    if evidence is not None and (first := next(evidence_of(store, study, objective.name), None)) is not None:
-        objective.check_like(first)  # another device may have started at the same moment
     described = {"name": objective.name, "direction": str(objective.direction)}
-    if not store.add_value(trial.id, described, value, evidence, rung=wanted.rung):  # another process was faster
+    check = None if evidence is None else objective.check_like  # another device may have started at the same moment
+    if not store.add_value(trial.id, described, value, evidence, rung=wanted.rung, check=check):
+        # another process was faster
         faster = store.trial(study.id, number).cheap_values.get(objective.name)
         return result(faster, "" if faster is not None else "another process found that it does not run", old=True)
     return result(value)

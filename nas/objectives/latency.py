@@ -24,6 +24,7 @@ from pydantic import Field
 from nas.errors import NasError, UsageError
 from nas.latency import evidence, memory
 from nas.latency.calibration import CrossCheck
+from nas.latency.code import code
 from nas.latency.measured import CannotRun, PhaseLatency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
@@ -119,6 +120,14 @@ class Latency(Objective):
         self._check_device()
         if (first := next(iter(search.evidence(self.name)), None)) is not None:
             self.check_like(first)
+            self._tell_other_code(first)
+
+    def _tell_other_code(self, evidence: Mapping[str, Any]) -> None:
+        if (then := evidence.get("code", code())) != code():
+            self._search.say(
+                f"{self.name}: earlier values of this study are of other code (then {then}, now {code()}), so later "
+                "ones may differ. `nas rescore` finds all of them again under another name."
+            )
 
     def check_like(self, evidence: Mapping[str, Any]) -> None:
         """Raises UsageError if it is of another device or in another setting."""
@@ -210,6 +219,7 @@ class Latency(Objective):
         """The interval, the method, the cross-check, the device, and which tuned configurations were used."""
         found, table = self.latency(architecture), self.predictor.table
         known = {**found.to_dict(), "unit": self.unit, "batch": self.setting.batch, "length": self.setting.length}
+        known["code"] = code()
         known["quiet"] = (found.load or 1.0) <= self.load
         if found.peak_bytes is not None:
             known["declared_bytes"] = memory.declared(architecture.configured, self.setting)

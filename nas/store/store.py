@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nas.store import endings, finals, leases, measurements, studies, trials
@@ -135,17 +135,19 @@ class Store(Reader):
         evidence: Mapping[str, Any] | None = None,
         *,
         rung: int | None = None,
+        check: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> bool:
         """Give a trial a value of an objective that needs no training -> whether nothing was known.
 
         objective: {"name": ..., "direction": "minimize" | "maximize"}; the study lists it from then on. evidence: how
         it was measured. rung: 1 + the place of an objective that the search waits for: the value is then in the study's
-        sequence, as a probe that is done, unless there is a probe that found none. Raises ValueError for a value that
-        is not finite, StoreError for a trial that was deleted.
+        sequence, as a probe that is done, unless there is a probe that found none. check: raises an error if this value
+        does not belong to the study's first one of this name, whose evidence it gets; no other process adds a value in
+        between. Raises ValueError for a value that is not finite, StoreError for a trial that was deleted.
         """
         endings.check_finite({objective["name"]: value})
         return self.database.write(
-            lambda connection: rescoring.add(connection, trial_id, objective, value, evidence, rung)
+            lambda connection: rescoring.add(connection, trial_id, objective, value, evidence, rung, check)
         )
 
     def add_no_value(self, trial_id: int, rung: int, failure: tuple[str, str]) -> bool:

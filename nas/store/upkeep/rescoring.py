@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
@@ -23,11 +23,14 @@ def add(
     value: float,
     evidence: Mapping[str, Any] | None,
     rung: int | None,
+    check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> bool:
     """Give the trial, and each of its finished rungs, the value -> whether nothing was known.
 
     objective: {"name": ..., "direction": "minimize" | "maximize"}; the study's list gets it if it is not there. rung:
-    of the probe that is added to the study's sequence; None adds none. Raises StoreError if the trial was deleted.
+    of the probe that is added to the study's sequence; None adds none. check: called with the evidence of the study's
+    first value of this name, if it has any; what it raises passes through, and nothing changes. Raises StoreError if
+    the trial was deleted.
     """
     name, own = objective["name"], trial.c.id == trial_id
     covered = select(*(trial.c[column] for column in checksums.TRIAL)).where(own)
@@ -36,6 +39,8 @@ def add(
     _declare(connection, row["study_id"], objective)
     if name in row["cheap_values"] or (rung is not None and _has_probe(connection, trial_id, rung)):
         return False
+    if check is not None and (first := _first_evidence(connection, row["study_id"], name)) is not None:
+        check(first)
     changes: dict[str, Any] = {"cheap_values": row["cheap_values"] | {name: value}}
     if evidence is not None:
         changes["evidence"] = (row["evidence"] or {}) | {name: dict(evidence)}
@@ -63,6 +68,12 @@ def add_none(connection: Connection, trial_id: int, rung: int, failure: tuple[st
     why = {"error_kind": failure[0], "error_text": storable(failure[1])}
     _probe(connection, study_id, trial_id, rung, {"state": UnitState.FAILED, **why})
     return True
+
+
+def _first_evidence(connection: Connection, study_id: int, name: str) -> Mapping[str, Any] | None:
+    known = select(trial.c.evidence).where(trial.c.study_id == study_id, trial.c.evidence.is_not(None))
+    with connection.execution_options(yield_per=100).execute(known.order_by(trial.c.number)) as rows:
+        return next((each[name] for each in rows.scalars() if each and name in each), None)
 
 
 def _has_probe(connection: Connection, trial_id: int, rung: int) -> bool:

@@ -11,6 +11,7 @@ import torch
 from nas.cli.app import run
 from nas.engine import rescoring
 from nas.errors import StoreError, UsageError
+from nas.objectives import latency
 from nas.objectives.flops import Flops
 from nas.report import front, trials
 from nas.store import Measurement, open_store
@@ -75,14 +76,14 @@ def test_values_of_another_device_that_came_meanwhile_are_not_mixed_with_those_o
     store, study = ended.store, ended.study
     objective = rescoring.wanted(study, {"latency": {"length": 4, "threads": 1, "method": "measured"}})
     described = {"name": "prefill_ms", "direction": "minimize"}
-    measured = objective.evaluate
+    add = store.add_value
 
-    def meanwhile(architecture, metrics=None):
+    def meanwhile(*arguments, **more):
         other = {"key": "f00d", "name": "Another CPU"}
-        store.add_value(store.trial(study.id, 0).id, described, 7.0, {"device": other})
-        return measured(architecture)
+        add(store.trial(study.id, 0).id, described, 7.0, {"device": other})
+        return add(*arguments, **more)
 
-    monkeypatch.setattr(objective, "evaluate", meanwhile)
+    monkeypatch.setattr(store, "add_value", meanwhile)
     with pytest.raises(UsageError, match=r"prefill_ms: the study's latencies are of Another CPU \(f00d\), but this is"):
         list(rescoring.rescore(store, study, objective))
     assert [each.values.get("prefill_ms") for each in trials.results(store, study)] == [7.0] + [None] * 5
@@ -101,6 +102,38 @@ def test_values_of_another_objective_with_the_same_name_are_not_taken_for_its_ow
         found({"latency": latency | {"name": "flops"}})
     with pytest.raises(UsageError, match="laptop: the study's latencies are of unit ms, not tokens_per_second"):
         found({"throughput": latency})
+
+
+def test_an_objective_that_cannot_be_found_here_does_not_stop_the_others(ended, monkeypatch):
+    store, study, told = ended.store, ended.study, []
+    some = [rescoring.Wanted(rescoring.wanted(study, each)) for each in ("flops", "throughput")]
+
+    def refuse(search):
+        raise UsageError("no such device here")
+
+    monkeypatch.setattr(some[1].objective, "begin", refuse)
+    found = list(rescoring.find(store, study, some, told.append))
+    assert {each.objective for each in found} == {"flops"} and told == ["Left out: no such device here"]
+    with pytest.raises(UsageError, match="no such device here"):
+        list(rescoring.find(store, study, some[1:]))
+
+
+@pytest.mark.usefixtures("measured_once")
+def test_values_of_other_code_are_told(ended, monkeypatch):
+    store, told = ended.store, []
+
+    def found():
+        objective = rescoring.wanted(
+            store.study("tried"), {"latency": {"length": 4, "threads": 1, "method": "measured"}}
+        )
+        return rescoring.rescore(store, store.study("tried"), objective, told.append)
+
+    next(found())
+    next(found())
+    assert told == []
+    monkeypatch.setattr(latency, "code", lambda: "f00d")
+    next(found())
+    assert re.search("earlier values of this study are of other code .*now f00d", told[0])
 
 
 def test_values_of_an_objective_that_keeps_evidence_but_may_be_found_again_are_its_own(ended, monkeypatch):
