@@ -72,7 +72,8 @@ def add_none(connection: Connection, trial_id: int, rung: int, failure: tuple[st
 
 def _first_evidence(connection: Connection, study_id: int, name: str) -> Mapping[str, Any] | None:
     known = select(trial.c.evidence).where(trial.c.study_id == study_id, trial.c.evidence.is_not(None))
-    with connection.execution_options(yield_per=100).execute(known.order_by(trial.c.number)) as rows:
+    # Of the query: as an option of the connection it would hold for its later statements too.
+    with connection.execute(known.order_by(trial.c.number).execution_options(yield_per=100)) as rows:
         return next((each[name] for each in rows.scalars() if each and name in each), None)
 
 
