@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,11 +27,11 @@ def one_core() -> Iterator[None]:
         yield
         return
     core = _current(own)
-    _allow({thread: {core} for thread in before})
     try:
+        _allow(lambda thread: {core})
         yield
     finally:
-        _allow({thread: before.get(thread, own) for thread in _allowed()})
+        _allow(lambda thread: before.get(thread, own))
 
 
 def _current(allowed: set[int]) -> int:
@@ -44,13 +44,21 @@ def _current(allowed: set[int]) -> int:
 def _allowed() -> dict[int, set[int]]:
     """The cores that each thread may use; without those that have just ended."""
     found = {}
-    for thread in (int(each.name) for each in THREADS.iterdir()):
+    for thread in _threads():
         with suppress(OSError):
             found[thread] = os.sched_getaffinity(thread)
     return found
 
 
-def _allow(cores: dict[int, set[int]]) -> None:
-    for thread, allowed in cores.items():
-        with suppress(OSError):
-            os.sched_setaffinity(thread, allowed)
+def _allow(cores: Callable[[int], set[int]]) -> None:
+    """Let each thread use `cores` of it, also those that others start meanwhile."""
+    done: set[int] = set()
+    while new := _threads() - done:
+        for thread in new:
+            with suppress(OSError):
+                os.sched_setaffinity(thread, cores(thread))
+        done |= new
+
+
+def _threads() -> set[int]:
+    return {int(each.name) for each in THREADS.iterdir()}

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from tuner.measure import core
 from tuner.measure.core import THREADS, one_core
 
 pytestmark = pytest.mark.skipif(not THREADS.is_dir(), reason="only Linux can move running threads")
@@ -46,6 +47,37 @@ def test_a_thread_that_starts_inside_is_free_after_the_block():
     assert os.sched_getaffinity(thread.native_id) == os.sched_getaffinity(0)
     ends.set()
     thread.join()
+
+
+class System:
+    """Two threads that may use two cores each. When one is free again, the other starts a third one."""
+
+    def __init__(self, folder):
+        self.folder, self.cores = folder, {}
+        self.start(1, {0, 1})
+        self.start(2, {0, 1})
+
+    def start(self, thread, cores):
+        self.cores[thread] = set(cores)
+        (self.folder / str(thread)).touch()
+
+    def sched_getaffinity(self, thread):
+        return self.cores[thread]
+
+    def sched_setaffinity(self, thread, cores):
+        self.cores[thread] = set(cores)
+        if len(cores) == 2 and 3 not in self.cores:
+            self.start(3, self.cores[3 - thread])
+
+
+def test_a_thread_that_starts_while_the_block_ends_is_free_too(tmp_path, monkeypatch):
+    system = System(tmp_path)
+    monkeypatch.setattr(core, "THREADS", tmp_path)
+    monkeypatch.setattr(core, "os", system)
+    monkeypatch.setattr(core.threading, "get_native_id", lambda: 1)
+    with one_core():
+        assert system.cores == {1: {min(system.cores[1])}, 2: system.cores[1]}
+    assert system.cores == {1: {0, 1}, 2: {0, 1}, 3: {0, 1}}
 
 
 def test_a_process_with_one_core_stays_there():
