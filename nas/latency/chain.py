@@ -69,12 +69,14 @@ def timed(
 
     make: builds the links, always with the same keys; `BUILDS` times, and up to `MOST` times as often while the sum of
     a round is uncertain. quiet: milliseconds of the gauge on the quiet machine. No round starts after `seconds`, but
-    there is at least one. warm: untimed rounds before each timed one.
+    there is one, and one of another build if it took all the time: the process may have stood still. warm: untimed
+    rounds before each timed one.
     """
     rounds: list[list[float]] = []
     deadline = clock.now() + seconds
     for build in range(MOST * BUILDS):
-        if rounds and (clock.now() > deadline or (build >= BUILDS and not _is_uncertain(rounds, gauge))):
+        late = len(rounds) > 1 and clock.now() > deadline
+        if late or (build >= BUILDS and not _is_uncertain(rounds, gauge)):
             break
         links = make()
         found = in_turns(

@@ -32,8 +32,8 @@ class Gauge:
     """call: the fixed computation. Run it once right before it is timed, so that its time does not depend on what the
     caches held.
 
-    share: of the samples that counts, those with the shortest times. quiet: the quantile of its own times that counts
-    as the quiet machine. still: a context in which it and what it is timed with run.
+    share: of the samples that counts, those with the shortest times; of two the shorter one. quiet: the quantile of its
+    own times that counts as the quiet machine. still: a context in which it and what it is timed with run.
     """
 
     call: Callable[[], object]
@@ -44,7 +44,7 @@ class Gauge:
     def quietest(self, times: Sequence[float]) -> list[int]:
         """The places of the times that count, at least of one, in order."""
         shortest = sorted(range(len(times)), key=times.__getitem__)
-        return sorted(shortest[: math.ceil(self.share * len(times))])
+        return sorted(shortest[: 1 if len(times) == 2 else math.ceil(self.share * len(times))])
 
     def in_quiet(self, times: Sequence[float]) -> float:
         """The median of the times that count."""

@@ -106,10 +106,10 @@ def latency(
 ) -> PhaseLatency:
     """Measure a model in a setting.
 
-    repeats: the least number of samples over all builds. budget_seconds: limits builds and samples; there is at least
-    one of each. quiet: milliseconds of the gauge on the quiet device, None if unknown. extras: measure energy, and
-    memory on a CPU, too, which takes more time. Raises ValueError for a phase that the model does not have, and for a
-    device that this machine does not have.
+    repeats: the least number of samples over all builds. budget_seconds: limits builds and samples, but there is one of
+    each, and another one if a single sample took all the time: the process may have stood still. quiet: milliseconds of
+    the gauge on the quiet device, None if unknown. extras: measure energy, and memory on a CPU, too, which takes more
+    time. Raises ValueError for a phase that the model does not have, and for a device that this machine does not have.
     """
     where, watch = resolve(setting.device), clock(setting)
     gauge = gauges.gauge(where)
@@ -122,7 +122,7 @@ def latency(
     with runs.on_threads(setting.threads), runs.seeded(where), garbage.little_garbage():
         while len(found) < builds or (BUILDS <= len(found) < MOST * BUILDS and is_wide(samples, gauge)):
             left = (deadline - time.monotonic()) / max(1, builds - len(found))
-            if found and left <= 0:
+            if left <= 0 and sum(map(len, found)) > 1:
                 break
             module, run = runs.run(model, setting, where)
             if not found:

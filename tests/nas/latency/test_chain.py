@@ -65,6 +65,13 @@ def test_ends_in_time_after_one_round_at_least(seconds, rounds):
     assert clock.ran.count(("call", "a")) == rounds
 
 
+def test_a_process_that_stood_still_in_the_only_round_times_another_one(monkeypatch):
+    monkeypatch.setattr(chain, "BUILDS", 2)
+    clock, times = Steps(), iter([20000.0, 3.0])
+    found = _timed(clock, [Link("a", Run(lambda: None, lambda: next(times)))], seconds=0.0)
+    assert found["a"].first.samples == (3.0,)
+
+
 def test_the_first_round_does_not_count_while_there_is_time():
     clock, times = Steps(), itertools.chain([0.1], itertools.repeat(2.0))
     found = _timed(clock, [Link("a", Run(lambda: None, lambda: next(times)))])

@@ -40,6 +40,10 @@ def test_all_times_may_count():
     assert all_of_them.quietest([3.0, 1.0, 2.0]) == [0, 1, 2] and all_of_them.in_quiet([3.0, 1.0, 9.0]) == 3.0
 
 
+def test_of_two_times_the_shorter_one_counts_because_the_process_may_have_stood_still():
+    assert Gauge(lambda: None, share=1.0).in_quiet([20000.0, 3.0]) == 3.0
+
+
 @torch.no_grad()
 def test_the_backward_pass_of_a_gpu_is_timed_also_where_models_need_no_gradients():
     class Counting(torch.utils._python_dispatch.TorchDispatchMode):

@@ -1,0 +1,53 @@
+"""What is measured if there is little time, with a clock that goes on by what each call says."""
+
+import pytest
+
+from nas.latency import measured, runs, served
+from nas.latency.gauge import Gauge
+from nas.latency.runs import Run, Setting
+
+
+class Watch:
+    """The time of everything is in milliseconds that the calls return."""
+
+    def __init__(self):
+        self.milliseconds = 0.0
+
+    def now(self):
+        return self.milliseconds / 1e3
+
+    monotonic = now
+
+    def time(self, call):
+        taken = call()
+        self.milliseconds += taken
+        return taken
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """`taken(calls, share)`: the latency if the calls take these milliseconds, and there are 20 seconds."""
+
+    def latency(calls, share):
+        watch, times = Watch(), iter(calls)
+        monkeypatch.setattr(measured, "time", watch)
+        monkeypatch.setattr(measured, "clock", lambda setting: watch)
+        monkeypatch.setattr(measured.gauges, "gauge", lambda where: Gauge(lambda: 1.0, share=share))
+        monkeypatch.setattr(runs, "run", lambda *given: (None, Run(lambda: None, lambda: next(times))))
+        monkeypatch.setattr(served, "by", lambda run: ())
+        return measured.latency(None, Setting(phase="prefill", length=512, threads=1), budget_seconds=20.0)
+
+    return latency
+
+
+@pytest.mark.parametrize("share", [1 / 3, 1.0])
+@pytest.mark.parametrize("calls", [[20000.0, 3.0], [5.0, 25000.0, 3.0]], ids=["at once", "after a warm-up"])
+def test_a_process_that_stood_still_in_its_only_sample_takes_another_one(taken, calls, share):
+    found = taken(calls, share)
+    assert (found.milliseconds, found.samples) == (3.0, 2)
+    assert found.low < 3.0 and found.high > 20000.0
+
+
+def test_a_slow_model_runs_once_more_than_the_time_allows(taken):
+    assert taken([30000.0, 30000.0], 1.0).samples == 2
+    assert taken([11000.0, 11000.0], 1.0).samples == 2
