@@ -114,16 +114,17 @@ class Latency(Objective):
         self._search, self._predictor, self._check = search, None, None
         self._found.clear()
         self._reasons.clear()
-        if self.stage != "cost":  # the device is that of a worker, or of another machine
-            self._device = next((then["device"] for then in search.evidence(self.name)), None)
-            return
-        self._check_device()
-        if (first := next(iter(search.evidence(self.name)), None)) is not None:
-            self.check_like(first)
+        first = next(iter(search.evidence(self.name)), None)
+        if self.stage == "cost":  # else the device is that of a worker, or of another machine
+            self._check_device()
+            if first is not None:
+                self.check_like(first)
+        self._device = None if first is None else first["device"]
+        if first is not None:
             self._tell_other_code(first)
 
     def _tell_other_code(self, evidence: Mapping[str, Any]) -> None:
-        if (then := evidence.get("code", code())) != code():
+        if self.stage != "later" and (then := evidence.get("code", code())) != code():
             self._search.say(
                 f"{self.name}: earlier values of this study are of other code (then {then}, now {code()}), so later "
                 "ones may differ. `nas rescore` finds all of them again under another name."

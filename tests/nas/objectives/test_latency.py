@@ -296,6 +296,18 @@ def test_values_of_another_setting_need_a_name_of_their_own(then, now, said):
             objective.begin(search)
 
 
+@pytest.mark.parametrize(("on", "tells"), [({"resources": {"GPU": 1}}, True), ({"machine": "laptop"}, False)])
+def test_values_of_other_code_are_told_if_the_workers_of_the_search_find_more(on, tells):
+    told = []
+    earlier = {"device": {"key": "f00d", "name": "there"}, "code": "0ld"}
+    objective = Latency(Shape(), on=on)
+    objective.begin(Search(say=told.append, evidence=lambda name: iter([earlier])))
+    assert [each[: each.index(",")] for each in told] == [
+        "prefill_ms: earlier values of this study are of other code (then 0ld"
+    ] * tells
+    assert objective.unlike({"device": {"key": "cafe", "name": "here"}})
+
+
 def test_profile_says_whether_what_was_recorded_holds(tried, capsys):
     result = tried(MEASURED, trials=1)
     place = result.config.storage
