@@ -29,6 +29,7 @@ RUNS = (
     "nas.latency.runs",
     "nas.latency.measured",
     "nas.latency.optimiser",
+    "tuner.measure.core",
 )
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from nas.latency import bench, chain, gauge, measured, optimiser, runs
 from nas.latency.code import RUNS, hash_of
+from tuner.measure import core
 
 FILE = '''"""A module."""
 import math
@@ -54,6 +55,9 @@ def test_the_file_that_a_function_is_in_does_not_count():
     assert hash_of([head, f"LIMIT{tail}"]) == hash_of([FILE]) == hash_of([f"LIMIT{tail}", head])
 
 
-@pytest.mark.parametrize("part", [gauge.gauge, chain.timed, bench.run, runs.run, measured.latency, optimiser.Optimiser])
+TIMING = [gauge.gauge, chain.timed, bench.run, runs.run, measured.latency, optimiser.Optimiser, core.one_core]
+
+
+@pytest.mark.parametrize("part", TIMING)
 def test_what_times_a_model_counts(part):
     assert part.__module__ in RUNS
