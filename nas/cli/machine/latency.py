@@ -71,4 +71,4 @@ def serve(
                 why = reason(each.reason) if each.reason else ""
                 rows.append({"trial": each.trial, "objective": each.objective, "value": each.value, "note": why})
                 note(f"trial {each.trial}: {each.objective} {why or format(each.value, '.4g')}")
-    print_rows(rows, as_json, empty="All values were known before.")
+    print_rows(rows, as_json, empty="No value was missing that this machine can find.")

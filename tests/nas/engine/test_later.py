@@ -156,6 +156,20 @@ def test_commands_say_which_values_wait_for_a_machine(describe, search, capsys, 
     assert "laptop_ms: 2 trials wait for the machine laptop: nas latency serve tried" in "".join(capsys.readouterr())
 
 
+@pytest.mark.usefixtures("measured_once")
+def test_a_machine_that_has_found_what_it_can_does_not_say_that_all_values_are_known(describe, search, capsys):
+    missing = "{latency: {device: 'cuda:99', on: {machine: laptop}, name: gpu_ms}}"
+    config = describe(objectives=f"[loss, {ON}, {missing}]", budget="{trials: 1}")
+    search(config).close()
+    said = []
+    for _ in range(2):
+        with contextlib.suppress(SystemExit):
+            run(["latency", "serve", "tried", "--machine", "laptop", "--storage", config.storage])
+        said.append(capsys.readouterr().err)
+    assert "trial 0: laptop_ms" in said[0] and "Left out: objective gpu_ms" in said[1]
+    assert said[1].endswith("No value was missing that this machine can find.\n")
+
+
 def test_the_first_objective_cannot_come_later(describe):
     with pytest.raises(UsageError, match="the first objective must be known when a trial ends, but laptop_ms is"):
         describe(objectives=f"[{ON}, loss]")
