@@ -14,6 +14,7 @@ from tuner.measure.garbage import collector_off
 from tuner.measure.measure import Call, Clock
 
 T = TypeVar("T")
+STILL = 10  # times as long as the other: no load slows the gauge as much, so the process stood still within it
 
 
 def in_turns(
@@ -26,7 +27,7 @@ def in_turns(
     rounds: int,
     deadline: float = math.inf,
 ) -> list[tuple[T, float]]:
-    """What each round of `once` returned, and the milliseconds of the gauge around it: the mean of before and after.
+    """What each round of `once` returned, and the milliseconds of the gauge around it (`mean`).
 
     prepare: runs right before each round, untimed. warmup: rounds that do not count. No round starts after `deadline`
     (seconds of the clock), but one always counts.
@@ -36,7 +37,7 @@ def in_turns(
         before = _gauged(gauge, clock)
         prepare()
         each = once()
-        return each, (before + _gauged(gauge, clock)) / 2
+        return each, mean(before, _gauged(gauge, clock))
 
     with collector_off():
         for _ in range(warmup):  # may compile, in processes that shall not be kept on one core
@@ -48,6 +49,12 @@ def in_turns(
             while len(found) < rounds and clock.now() <= deadline:
                 found.append(turn())
     return found
+
+
+def mean(before: float, after: float) -> float:
+    """The mean of two times of the gauge; the shorter one if the process stood still within the other."""
+    shorter, longer = sorted((before, after))
+    return shorter if longer > STILL * shorter else (before + after) / 2
 
 
 def _gauged(gauge: Gauge, clock: Clock) -> float:

@@ -1,5 +1,7 @@
 """What is measured if there is little time, with a clock that goes on by what each call says."""
 
+from itertools import count, repeat
+
 import pytest
 
 from nas.latency import measured, runs, served
@@ -26,16 +28,25 @@ class Watch:
 
 @pytest.fixture
 def taken(monkeypatch):
-    """`taken(calls, share)`: the latency if the calls take these milliseconds, and there are 20 seconds."""
+    """`taken(calls, share)`: the latency if the calls take these milliseconds, and there are 20 seconds.
 
-    def latency(calls, share):
-        watch, times = Watch(), iter(calls)
+    still: the place of the call of the gauge within which the process stands still for 20 seconds. It is called four
+    times a round, twice before and twice after it, and timed the second time.
+    """
+
+    def latency(calls, share, still=-1):
+        watch, times, gauged = Watch(), iter(calls), count()
+
+        def gauge():
+            return 20000.0 if next(gauged) == still else 1.0
+
         monkeypatch.setattr(measured, "time", watch)
         monkeypatch.setattr(measured, "clock", lambda setting: watch)
-        monkeypatch.setattr(measured.gauges, "gauge", lambda where: Gauge(lambda: 1.0, share=share))
+        monkeypatch.setattr(measured.gauges, "gauge", lambda where: Gauge(gauge, share=share))
         monkeypatch.setattr(runs, "run", lambda *given: (None, Run(lambda: None, lambda: next(times))))
         monkeypatch.setattr(served, "by", lambda run: ())
-        return measured.latency(None, Setting(phase="prefill", length=512, threads=1), budget_seconds=20.0)
+        setting = Setting(phase="prefill", length=512, threads=1)
+        return measured.latency(None, setting, budget_seconds=20.0, quiet=1.0)
 
     return latency
 
@@ -51,3 +62,9 @@ def test_a_process_that_stood_still_in_its_only_sample_takes_another_one(taken, 
 def test_a_slow_model_runs_once_more_than_the_time_allows(taken):
     assert taken([30000.0, 30000.0], 1.0).samples == 2
     assert taken([11000.0, 11000.0], 1.0).samples == 2
+
+
+@pytest.mark.parametrize("still", [5, 7, 9, 13, 15, 17, 19])
+def test_a_process_that_stood_still_in_the_gauge_does_not_make_a_model_fast(taken, still):
+    found = taken(repeat(3.0), 1 / 3, still)
+    assert found.milliseconds == pytest.approx(3.0) and found.low > 2.9
