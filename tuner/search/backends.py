@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the tuner also runs without a database, and must not load i
     from nas.store import Store
 
 STORAGE = "NAS_STORAGE"  # names the study database, as for `nas`
+WAIT = 2.0  # seconds that a call in a user's program waits for a database that another process locks, or that went away
 
 
 class Backend(Protocol):
@@ -166,7 +167,7 @@ def _opened(where: str) -> Store:
     """A store that stays open until the process ends, because a kernel may be tuned at any call."""
     from nas.store import open_store
 
-    return open_store(where)
+    return open_store(where, wait=WAIT, retry=WAIT)
 
 
 def backend(where: str | Path | None = None) -> Backend:

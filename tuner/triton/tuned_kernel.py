@@ -83,6 +83,7 @@ class TunedKernel:
         self.configs_timings: dict[Any, list[float]] = {}
         self.bench_time = 0.0
         self._untuned: dict[tuple, Served] = {}  # what keys use while tuning is disabled
+        self._unstored: dict[tuple, Served] = {}  # what keys use until the process ends, if no stored result says so
         self._warned: set[type] = set()
         self._unseen: dict[tuple, int] = {}  # calls of a key that changed nothing
         self._waited: set[tuple] = set()  # keys that this process has waited for in vain
@@ -150,7 +151,10 @@ class TunedKernel:
 
     def explain(self, *args: Any, **kwargs: Any) -> Served:
         """Which configuration a call with these arguments would use now, and why; nothing is launched or tuned."""
-        served = self._would_serve(self._launch(args, kwargs, None), "it will be tuned when it is called")
+        launch = self._launch(args, kwargs, None)
+        if (unstored := self._unstored.get(self._key(launch.arguments))) is not None:
+            return unstored
+        served = self._would_serve(launch, "it will be tuned when it is called")
         if served.milliseconds is None or served.is_checked or not self.options.check:
             return served
         return replace(served, why=f"{served.why}; its output was not checked, so a call checks it first")
@@ -171,6 +175,7 @@ class TunedKernel:
                 forget_all(self.options.backend, self.name)
             self.cache.clear()
             self._untuned.clear()
+            self._unstored.clear()
             self._waited.clear()
             self._forgotten += 1
 
@@ -218,6 +223,7 @@ class TunedKernel:
                 served, is_final = self._default(launch, error, f"no configuration can be checked: {error}"), True
             if is_final:
                 self.cache[key] = served.config
+                self._unstored |= {key: served} if served.choice is None else {}
             else:  # a later call may tune it
                 self._untuned[key] = served
             log.info("%s %s: %s", self.name, key, served.why)

@@ -1,12 +1,16 @@
 """A kernel is never disabled, never serves what was not checked, and blames a configuration only for its own faults."""
 
 import gc
+import sqlite3
+import time
 import warnings
+from contextlib import closing
 
 import pytest
 import torch
 
 import tuner
+from tuner.search import backends
 from tuner.search.backends import StoreFailed
 from tuner.search.folder import Folder
 from tuner.triton.checking import buffers
@@ -230,6 +234,24 @@ def test_a_store_that_fails_never_makes_a_call_fail(tmp_path, monkeypatch, reads
     assert len(said) == 1 and kernel.best_config.kwargs == {"BLOCK": 16}
     with pytest.raises(StoreFailed):
         kernel.options.backend.add(None, [])
+
+
+def test_a_call_waits_only_a_moment_for_a_locked_database(tmp_path, monkeypatch):
+    assert backends.WAIT <= 3  # seconds
+    monkeypatch.setattr(backends, "WAIT", 0.05)
+    kernel = tuned(tmp_path, store=tmp_path / "study.db")
+    call(kernel)
+    kernel.options.backend.backend.store.close()
+    backends._opened.cache_clear()
+
+    with closing(sqlite3.connect(tmp_path / "study.db", isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.warns(RuntimeWarning, match="locked by another process, for more than 0.05 s"):
+            call(kernel, size=12)
+
+    assert time.monotonic() - began < 20
+    assert "locked by another process" in kernel.explain(torch.ones(12), torch.ones(12), 12, 1.5).why
 
 
 def test_a_listener_whose_store_fails_warns_once(tmp_path):
