@@ -18,6 +18,7 @@ from kernels.dispatch.registry import Choice, Problem
 from tuner.device import fingerprint
 from tuner.outcome import CallFailed, Kind
 from tuner.search.backends import StoreFailed
+from tuner.search.cache import Known
 from tuner.search.decision import Decision, decide
 from tuner.search.effort import Effort
 from tuner.search.effort import effort as effort_called
@@ -354,12 +355,12 @@ class TunedKernel:
         return None
 
     def _known(self, case: Case) -> Served | None:
-        """By the newest comparison among the same configurations; if tuning is disabled, any comparison will do."""
+        """By the newest comparison among the same configurations; if tuning is disabled, among others will do."""
         disabled = reason_not_to_tune() is not None
         finals = case.cache.compared(case.problem, [case.signature], None if disabled else self.options.effort)
         note = ""
         if finals is None and disabled:
-            finals = next(reversed(case.cache.finals(case.problem).values()), None)
+            finals = _among_others(case)
             note = ", in a comparison with other configurations"
         if finals is None:
             return None
@@ -431,6 +432,16 @@ class TunedKernel:
         if options.pre_hook is not None:
             options.pre_hook({**launch.arguments, **config.all_kwargs()}, reset_only=True)
         return Served(config, f"just tuned: {decision.why}", decision.milliseconds, choice=decision.choice)
+
+
+def _among_others(case: Case) -> dict[Choice, Known] | None:
+    """The newest comparison, if the default took part or cannot run. Else the others were checked against another
+    default, which may be wrong."""
+    finals = next(reversed(case.cache.finals(case.problem).values()), {})
+    known = finals.get(case.default) or case.cache.known(case.problem).get(case.default)
+    if known is None or (known.milliseconds is None and not is_valid(known.outcome, case.default)):
+        return None
+    return finals if case.default in finals or known.milliseconds is None else None
 
 
 def _allowed(

@@ -15,6 +15,7 @@ from tuner.search.backends import StoreFailed
 from tuner.search.folder import Folder
 from tuner.triton.checking import buffers
 from tuner.triton.compile_trace import settings_of_trace
+from tuner.triton.enabled import SWITCH
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -410,6 +411,18 @@ def test_what_differs_from_a_wrong_default_is_tried_again_without_it(tmp_path):
         kernel = tuned(tmp_path, configs=configs)
         call(kernel)
         assert kernel.best_config.kwargs == {"BLOCK": 32}
+
+
+def test_without_tuning_nothing_serves_that_was_checked_against_another_default(tmp_path, monkeypatch):
+    wrong = [{"BLOCK": 128, "FAULT": "wrong"}, {"BLOCK": 32, "FAULT": "wrong"}]
+    broken = tuned(tmp_path, configs=wrong)
+    broken[grid](torch.ones(16), torch.ones(16), 16, 1.5)
+    assert broken.best_config.kwargs == wrong[1]
+
+    monkeypatch.setenv(SWITCH, "off")
+    mended = tuned(tmp_path, configs=[{"BLOCK": 64}, *wrong[1:]])
+    call(mended)
+    assert mended.best_config.kwargs == {"BLOCK": 64}
 
 
 def test_all_calls_can_be_forgotten_though_what_is_allowed_depends_on_the_call(tmp_path):
