@@ -186,11 +186,13 @@ class TunedKernel:
 
     def _key(self, arguments: Mapping[str, Any]) -> tuple:
         """As in Triton: the values of the arguments in `key`, and the dtypes of all tensors; also of those that other
-        arguments hold, their device, and functions that the kernel gets, because they are part of its code."""
-        values = [arguments[name] for name in self.keys if name in arguments]
-        some = [each for name in self.arg_names for each in typed(arguments.get(name))]
-        device = getattr(some[0], "device", None) if some else None
-        return (*values, *(each.dtype for each in some), device, *functions(arguments.values()))
+        arguments hold, their device, and functions that the kernel gets, because they are part of its code. All with
+        the names of the arguments: which of them a call leaves out is a part of its key."""
+        values = [(name, arguments[name]) for name in self.keys if name in arguments]
+        some = [each for name in self.arg_names for each in typed(name, arguments.get(name))]
+        device = getattr(some[0][1], "device", None) if some else None
+        dtypes = [(name, each.dtype) for name, each in some]
+        return (*values, *dtypes, device, *functions(arguments.values()))
 
     def _would_serve(self, launch: Launch, otherwise: str, where: str | None = None) -> Served:
         try:

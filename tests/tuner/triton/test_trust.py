@@ -481,3 +481,23 @@ def test_what_was_never_checked_is_said_to_be_checked_first(tmp_path):
     x = torch.ones(16)
     kernel[grid](x, y := torch.zeros(16), 16, 1.5)
     assert torch.equal(y, 3 * x)
+
+
+@triton.jit
+def weighted(x_ptr, y_ptr, z_ptr, size, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < size
+    total = tl.zeros((BLOCK,), tl.float32)
+    if x_ptr is not None:
+        total += tl.load(x_ptr + places, mask=inside)
+    if y_ptr is not None and BLOCK != 32:
+        total += tl.load(y_ptr + places, mask=inside)
+    tl.store(z_ptr + places, total, mask=inside)
+
+
+def test_calls_that_leave_out_other_arguments_are_other_calls(tmp_path):
+    kernel = tuned(tmp_path, kernel=weighted)
+    for some in ((torch.ones(16), None), (None, torch.ones(16))):
+        result = torch.zeros(16)
+        kernel[grid](*some, result, 16)
+        assert result.eq(1).all()

@@ -28,12 +28,12 @@ def tensors(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor, bool]]:
         yield from _inside(name, value, True, 0, set())
 
 
-def typed(value: Any) -> list[Any]:
-    """`value` itself if it has a dtype, else the tensors that it holds."""
+def typed(name: str, value: Any) -> list[tuple[str, Any]]:
+    """An argument with its name if it has a dtype, else the tensors that it holds, with theirs."""
     if hasattr(value, "dtype"):
-        return [value]
+        return [(name, value)]
     try:
-        return [] if _is_plain(value) else [tensor for _, tensor, _ in tensors({"": value})]
+        return [] if _is_plain(value) else [(inner, tensor) for inner, tensor, _ in tensors({name: value})]
     except UnknownMemory:
         return []
 
