@@ -168,9 +168,9 @@ class Cache:
         self.backend.pack(self.operation, problems.text(problem, self.threads), self.device)
 
     def rows_of(self, problem: Problem) -> list[Row]:
-        """The rows of a problem, valid or not, on all devices."""
+        """The rows of a problem and those of EVERY problem, valid or not, on all devices."""
         text = problems.text(problem, self.threads)
-        return [row for row in self.backend.rows(self.operation, text) if row.problem == text]
+        return [row for row in self.backend.rows(self.operation, text) if row.problem in (text, EVERY)]
 
     def _read(self, problem: Problem | None) -> None:
         """Take what the back end holds of a problem; of all problems if it is None, or if they are read at once."""

@@ -21,7 +21,7 @@ from tuner.search.backends import Backend
 from tuner.search.cache import Cache, Known, Sources
 from tuner.search.cache import choice_of as choice_of_row
 from tuner.search.candidates import Candidates, Group
-from tuner.search.row import FORGOTTEN
+from tuner.search.row import EVERY, FORGOTTEN
 from tuner.search.search import CUT
 from tuner.strategies.contract import Hints
 from tuner.triton.checking.buffers import Buffers
@@ -183,11 +183,10 @@ class Case:
     def why_nothing_is_known(self) -> str:
         """Why no stored result serves this call."""
         same = self.cache.rows_of(self.problem)
-        if not same:
-            rows = self.cache.rows
-            if not rows:
-                return "nothing of this kernel was tuned"
-            return f"these arguments were not tuned, only {len({row.problem for row in rows})} others"
+        if all(row.problem == EVERY for row in same):
+            if others := {row.problem for row in self.cache.rows} - {EVERY}:
+                return f"these arguments were not tuned, only {len(others)} others"
+            return "nothing of this kernel was tuned"
         own = [row for row in same if row.device == self.device.key]
         if own and own[-1].failure == FORGOTTEN:
             return "what was known of these arguments was forgotten"

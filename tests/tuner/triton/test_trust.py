@@ -444,6 +444,18 @@ def test_all_calls_can_be_forgotten_though_what_is_allowed_depends_on_the_call(t
         assert clock.calls, "it was measured again"
 
 
+@pytest.mark.parametrize("store", ["kernels", "study.db"])
+def test_explain_says_that_all_calls_were_forgotten(tmp_path, store):
+    kernel = tuned(tmp_path, store=tmp_path / store)
+    kernel.forget()
+    assert "nothing of this kernel was tuned" in kernel.explain(*ARGUMENTS).why
+    call(kernel)
+    kernel.forget()
+    assert "was forgotten" in kernel.explain(*ARGUMENTS).why
+    call(kernel)
+    assert "it was tuned" in kernel.explain(*ARGUMENTS).why
+
+
 @triton.jit
 def copy_first(pair, size, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
