@@ -45,6 +45,7 @@ EVALUATIONS = {"none": 0, "quick": 40, "full": 250}  # configurations measured f
 BUDGETS = {"none": 0.0, "quick": 120.0, "full": 3600.0}  # seconds for one key, if the user gives no other number
 LIMITS = {"none": 60.0, "quick": 60.0, "full": 180.0}  # seconds of a compilation, and of a first run
 SLOW = " If it is slow and does not hang, give it more time: limit=SECONDS."
+UNCHECKED = "no configuration can be checked"
 UNSEEN = 3  # calls of a key that change nothing, after which its first configuration serves without another check
 
 
@@ -221,9 +222,10 @@ class TunedKernel:
                 served, is_final = self._default(launch, error, str(error)), True
             except NothingWritten as error:  # the next calls may show what the kernel writes
                 self._unseen[key] = self._unseen.get(key, 0) + 1
-                served, is_final = self._unchecked(launch, error, self._unseen[key] >= UNSEEN)
+                is_final = self._unseen[key] >= UNSEEN
+                served = self._default(launch, error, f"{UNCHECKED}: {error}", warns=is_final)
             except CannotCheck as error:
-                served, is_final = self._default(launch, error, f"no configuration can be checked: {error}"), True
+                served, is_final = self._default(launch, error, f"{UNCHECKED}: {error}"), True
             if is_final:
                 self.cache[key] = served.config
                 self._unstored |= {key: served} if served.choice is None else {}
@@ -270,19 +272,12 @@ class TunedKernel:
                 served = self._stored(case, launch, disabled)
             return (served or self._tune(case, key, launch)), True
 
-    def _unchecked(self, launch: Launch, error: Exception, is_final: bool) -> tuple[Served, bool]:
-        """The first configuration for a call that shows no output; with a warning if no other call will be tried."""
-        reason = f"no configuration can be checked: {error}"
-        if is_final:
-            return self._default(launch, error, reason), True
-        return Served(self._configs(launch)[0], f"the first configuration: {reason}"), False
-
-    def _default(self, launch: Launch, error: Exception, reason: str) -> Served:
+    def _default(self, launch: Launch, error: Exception, reason: str, *, warns: bool = True) -> Served:
         """The first configuration, with a warning that says why nothing else serves; once for each kind of error."""
-        if type(error) not in self._warned:
+        if warns and type(error) not in self._warned:
             self._warned.add(type(error))
             message = f"{self.name} is not tuned, and its first configuration serves: {reason}"
-            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            warnings.warn(message, RuntimeWarning, stacklevel=4)  # where the kernel is called
         return Served(self._configs(launch)[0], f"the first configuration: {reason}")
 
     def _case(self, launch: Launch, where: str | None = None) -> Case:

@@ -232,7 +232,8 @@ def test_a_store_that_fails_never_makes_a_call_fail(tmp_path, monkeypatch, reads
         call(kernel)
         call(kernel, size=12)
 
-    assert len(said) == 1 and kernel.best_config.kwargs == {"BLOCK": 16}
+    assert len(said) == 1 and said[0].filename == call.__code__.co_filename
+    assert kernel.best_config.kwargs == {"BLOCK": 16}
     with pytest.raises(StoreFailed):
         kernel.options.backend.add(None, [])
 
