@@ -354,4 +354,7 @@ def _print_report(report: Report, path: Path, entries: int, effort: str, as_json
         tried = f"{report.tried:,} of at most {report.possible:,} configurations"
         lacks = f", torch.compile was not tried for {plural(report.unbuilt, 'problem')}" if report.unbuilt else ""
         note(f"More time: {tried} were measured{lacks}; `--effort full` measures more of them and keeps these results.")
+    elif report.unfinished:
+        some = plural(report.unfinished, "problem")
+        note(f"More time: the search of {some} has not ended; the same command continues it.")
     note(f"{path} now serves {plural(entries, 'problem')}.")

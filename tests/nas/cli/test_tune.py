@@ -77,6 +77,9 @@ def test_a_budget_that_ends_before_a_search_goes_on_says_so(nas, tuner, quick, m
 
     assert "the time ended before the first measurement" in told and "all measurements were known" not in told
 
+    told = tune(nas, "--budget", "0s", "--effort", "full").err
+    assert "More time: the search of 1 problem has not ended; the same command continues it." in told
+
 
 def test_without_effort_nothing_is_blamed_on_time(nas, tuner, quick):
     told = tune(nas, "--effort", "none").err
