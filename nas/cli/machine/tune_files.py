@@ -123,8 +123,8 @@ def _keep_verified(device: str, found: list[Verified], threads: int, storage: st
     if rejected:
         note(f"{plural(rejected, 'choice')} gave wrong results here, or crashed; `nas tune` finds others.")
         note(f"{table.origin} still serves them." if table.locked else "The default serves.")
-    if wrong := sum(each.default is not None and each.default.kind is Kind.WRONG for each in found):
-        note(f"The default of {plural(wrong, 'problem')} is wrong here. It serves sizes that are not tuned.")
+    if wrong := sum((each.default or each.outcome).kind is Kind.WRONG for each in found):
+        note(f"The default of {plural(wrong, 'problem')} is wrong here. It serves what is not tuned.")
     if table.locked and (adopted or rejected):
         note("A lock file is never changed: unset $NAS_KERNEL_LOCK, and lock again with `nas tune lock`.")
 

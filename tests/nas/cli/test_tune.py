@@ -167,6 +167,20 @@ def test_a_choice_that_is_found_wrong_does_not_serve_again_after_a_later_session
     assert decision["choice"] == "right block=8"
 
 
+@pytest.mark.parametrize("is_choice", [False, True], ids=["of another choice", "that was tuned"])
+def test_a_verification_says_that_a_default_is_wrong(nas, tuner, quick, now_wrong, monkeypatch, is_choice):
+    from tuner.measure.children import Children
+    from tuner.outcome import Kind, Outcome
+
+    tune(nas)
+    if is_choice:  # the default takes the place of a wrong choice
+        now_wrong()
+        nas(*VERIFY)
+    monkeypatch.setattr(Children, "run", lambda self, job: (Outcome(Kind.WRONG, message="here"),) * len(job.choices))
+
+    assert "The default of 1 problem is wrong here. It serves what is not tuned." in nas(*VERIFY).err
+
+
 def test_an_interrupted_verification_keeps_what_it_found(nas, tuner, quick, now_wrong):
     Path("problems.yaml").write_text(PROBLEMS + PROBLEMS.replace("16", "64"))
     tune(nas)
