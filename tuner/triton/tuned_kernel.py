@@ -85,7 +85,7 @@ class TunedKernel:
         self.configs_timings: dict[Any, list[float]] = {}
         self.bench_time = 0.0
         self._untuned: dict[tuple, Served] = {}  # what keys use while tuning is disabled
-        self._unstored: dict[tuple, Served] = {}  # what keys use until the process ends, if no stored result says so
+        self._decided: dict[tuple, Served] = {}  # the same as `cache`, with the reasons
         self._warned: set[type] = set()
         self._unseen: dict[tuple, int] = {}  # calls of a key that changed nothing
         self._waited: set[tuple] = set()  # keys that this process has waited for in vain
@@ -154,9 +154,10 @@ class TunedKernel:
     def explain(self, *args: Any, **kwargs: Any) -> Served:
         """Which configuration a call with these arguments would use now, and why; nothing is launched or tuned."""
         launch = self._launch(args, kwargs, None)
-        if (unstored := self._unstored.get(self._key(launch.arguments))) is not None:
-            return unstored
-        served = self._would_serve(launch, "it will be tuned when it is called")
+        will = "effort is none" if self.options.effort == "none" else "it will be tuned when it is called"
+        served, own = self._would_serve(launch, will), self._decided.get(self._key(launch.arguments))
+        if own is not None and (served.choice is None or served.config != own.config):
+            return own  # no stored result says what this process uses until it ends
         if served.milliseconds is None or served.is_checked or not self.options.check:
             return served
         return replace(served, why=f"{served.why}; its output was not checked, so a call checks it first")
@@ -177,7 +178,7 @@ class TunedKernel:
                 forget_all(self.options.backend, self.name)
             self.cache.clear()
             self._untuned.clear()
-            self._unstored.clear()
+            self._decided.clear()
             self._waited.clear()
             self._forgotten += 1
 
@@ -227,8 +228,7 @@ class TunedKernel:
             except CannotCheck as error:
                 served, is_final = self._default(launch, error, f"{UNCHECKED}: {error}"), True
             if is_final:
-                self.cache[key] = served.config
-                self._unstored |= {key: served} if served.choice is None else {}
+                self.cache[key], self._decided[key] = served.config, served
             else:  # a later call may tune it
                 self._untuned[key] = served
             log.info("%s %s: %s", self.name, key, served.why)
@@ -428,7 +428,8 @@ class TunedKernel:
         config = case.choices[decision.choice]
         if options.pre_hook is not None:
             options.pre_hook({**launch.arguments, **config.all_kwargs()}, reset_only=True)
-        return Served(config, f"just tuned: {decision.why}", decision.milliseconds, choice=decision.choice)
+        rest = "" if search.in_time else "; its tuning did not end, and the next process continues it"
+        return Served(config, f"just tuned: {decision.why}{rest}", decision.milliseconds, choice=decision.choice)
 
 
 def _among_others(case: Case) -> dict[Choice, Known] | None:

@@ -207,7 +207,7 @@ def test_takes_the_arguments_of_triton_autotune_in_their_order(tmp_path):
     assert kernel.best_config.kwargs == {"BLOCK": 64}
     assert set(LAUNCHED) == {16, 64}
     assert set(asked) == {(0.5, 0.2, 0.8)}
-    assert "the first configuration: nothing of this kernel was tuned" in kernel.explain(*ARGUMENTS).why
+    assert "the first configuration: nothing of this kernel was tuned" in decorated(scale).explain(*ARGUMENTS).why
 
 
 def test_stands_on_heuristics_and_under_them(tmp_path):

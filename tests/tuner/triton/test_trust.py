@@ -445,6 +445,14 @@ def test_all_calls_can_be_forgotten_though_what_is_allowed_depends_on_the_call(t
         assert clock.calls, "it was measured again"
 
 
+def test_explain_says_what_a_call_uses_that_no_stored_result_tells(tmp_path):
+    kernel = tuned(tmp_path, cache_results=False)
+    call(kernel)
+    served = kernel.explain(*ARGUMENTS)
+    assert served.config == kernel.best_config and "just tuned: faster than the default" in served.why
+    assert "effort is none" in tuned(tmp_path, effort="none").explain(*ARGUMENTS).why
+
+
 @pytest.mark.parametrize("store", ["kernels", "study.db"])
 def test_explain_says_that_all_calls_were_forgotten(tmp_path, store):
     kernel = tuned(tmp_path, store=tmp_path / store)
