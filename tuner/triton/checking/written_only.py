@@ -2,7 +2,8 @@
 
 Such a tensor of whole numbers may hold other numbers before a check, so that an output that is left out shows. In any
 other one whole numbers are left alone, because a kernel may use them as addresses. The source code decides: an argument
-counts only if every use of it is the address of a `tl.store`, alone, with offsets added, or under another name.
+counts only if every use of it is the address of a `tl.store`, alone, with offsets added, or under another name, or asks
+for its dtype.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.triton.jit_source import called_from, function_of, tree_of
+
+OF_ITS_TYPE = ("dtype", "type")  # attributes of an address that say nothing of what its memory holds
 
 
 def written_only(kernel: Any) -> set[str]:
@@ -40,6 +43,8 @@ def _is_written_only(
     for name in names:  # grows by the other names of the address
         for use in uses.get(name, []):
             address, outer = _address(use, above)
+            if isinstance(outer, ast.Attribute) and outer.attr in OF_ITS_TYPE:
+                continue
             if isinstance(outer, ast.Assign) and [type(each) for each in outer.targets] == [ast.Name]:
                 names += [each.id for each in outer.targets if isinstance(each, ast.Name) and each.id not in names]
             elif not (isinstance(outer, ast.Call) and outer.args[:1] == [address] and _is_store(outer, known)):

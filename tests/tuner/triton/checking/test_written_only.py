@@ -19,7 +19,7 @@ def counts(x_ptr, y_ptr, n_ptr, aside_ptr, size, BLOCK: tl.constexpr, SKIPS: tl.
     tl.store(y_ptr + places, x * 2.0, mask=inside)
     there = n_ptr + places
     if SKIPS != "n_ptr":
-        tl.store(there, (x * 3.0).to(tl.int32), mask=inside)
+        tl.store(there, (x * 3.0).to(n_ptr.dtype.element_ty), mask=inside)
     if SKIPS != "aside_ptr":
         tl.store(aside_ptr - 0 + places, x > 0.5, mask=inside)
 
