@@ -1,1 +1,1 @@
-"""Web pages about studies, and reports in one file, from the study database alone."""
+"""Web pages about studies, and reports in one file. They read only the study database."""

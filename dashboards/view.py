@@ -28,10 +28,11 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows as they are shown. links: where the first column of each row leads. `total` counts the rows of all pages.
+    """The rows of one page of a table.
 
-    suffix: of its parameters `sort` and `page`, where a page has several tables that are sorted. chosen: the trials
-    that the reader chose for a comparison; None if rows cannot be chosen.
+    links: the address that the first column of each row links to. total: the number of rows on all pages. suffix: the
+    ending of its parameters `sort` and `page`, if a page has several tables that can be sorted. chosen: the trials that
+    the reader chose for a comparison; None if rows cannot be chosen.
     """
 
     columns: Sequence[Column]
@@ -48,12 +49,12 @@ class Table:
 
     @property
     def pages(self) -> int:
-        """How many pages there are."""
+        """The number of pages."""
         return max(1, -(-self.count // self.per_page))
 
     @property
     def count(self) -> int:
-        """The rows of all pages."""
+        """The number of rows on all pages."""
         return len(self.rows) if self.total is None else self.total
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,17 +70,17 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One page. values: what the template and the JSON have besides tables and figures."""
+    """One page. values: for the template and the JSON, in addition to tables and figures."""
 
     template: str
     title: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    shown: Mapping[str, Any] = field(default_factory=dict)  # for the template alone
+    shown: Mapping[str, Any] = field(default_factory=dict)  # only for the template
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Figure | Heat] = field(default_factory=dict)
     crumbs: Sequence[tuple[str, str]] = ()
     is_live: bool = False  # whether the page has parts that change by themselves
-    version: int = 0  # of what the page is about
+    version: int = 0  # the version of what the page shows
     is_settled: bool = True  # False: the same request may soon have a better answer
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,7 +103,10 @@ def paged(
     sort: str = "",
     suffix: str = "",
 ) -> Table:
-    """A table of `rows` with the page and the order that the address asks for. sort: a column, or -column."""
+    """A table of `rows` with the page and the order that the address asks for. Raises BadRequest.
+
+    sort: the default order, as a column or -column.
+    """
     sorts = {each.key for each in columns if each.sorts}
     asked = parameters.choice(f"sort{suffix}", sorted(sorts | {f"-{key}" for key in sorts} | {sort}), sort)
     key, descending = asked.removeprefix("-"), asked.startswith("-")

@@ -1,1 +1,1 @@
-"""What pages compute from many trials: columns, thinning, history, importance of holes, lineage."""
+"""What the pages compute from many trials: columns, thinning, history, importance of holes, lineage."""

@@ -1,4 +1,4 @@
-"""How the best value and the hypervolume of a search grew, and what a random search would have reached by chance."""
+"""The best value and the hypervolume of a search over time, and what random search would have reached."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from dashboards.analysis.tabulated import Numbers, Tabulated
 from nas import pareto
 
-POINTS = 80  # at which the hypervolume and the band are computed
-CONFIDENCE = 0.9
+POINTS = 80  # trials at which the hypervolume is computed, at most
+CONFIDENCE = 0.9  # of the band
 
 
 @dataclass(frozen=True)
 class Growth:
-    """A value after each of some trials. rows: the rows of these trials; low, high: an interval, or empty."""
+    """A value after each of some trials. rows: the rows of these trials. low, high: an interval, or empty."""
 
     rows: NDArray[np.int64]
     values: Numbers
@@ -29,14 +29,14 @@ _NONE = np.zeros(0)
 
 
 def in_order(table: Tabulated, arm: str | None = None) -> NDArray[np.int64]:
-    """The rows of the search that can be compared, by the ends of their last units; of one arm, if given."""
+    """The rows of `longest`, of one arm if given, ordered by the end of their last units."""
     mask = table.longest if arm is None else table.longest & (table.texts["arm"] == arm)
     rows = np.flatnonzero(mask)
     return rows[np.argsort(table.sequence[rows], kind="stable")]
 
 
 def best_so_far(table: Tabulated, objective: str, arm: str | None = None) -> Growth:
-    """The best value after each trial that improved it, and after the last."""
+    """The best value after each trial that improved it, and after the last trial."""
     rows = in_order(table, arm)
     if not len(rows):
         return Growth(rows, _NONE, _NONE, _NONE)
@@ -48,10 +48,10 @@ def best_so_far(table: Tabulated, objective: str, arm: str | None = None) -> Gro
 
 
 def by_chance(values: Sequence[float] | Numbers, draws: NDArray[np.int64], sign: int = 1) -> tuple[Numbers, ...]:
-    """(median, low, high) of the best of n values drawn from these with replacement, for each n in `draws`.
+    """(median, low, high) of the best of n values drawn from `values` with replacement, for each n in `draws`.
 
-    The control arm tried few architectures. This is what its distribution promises for n of them: P(best of n > v) =
-    P(one > v)^n. sign: 1 if a smaller value is better, -1 if a larger one is.
+    The control arm has few trials. Its distribution predicts the best of n trials: P(best of n > v) = P(one > v)^n, if
+    smaller values are better. sign: 1 if smaller values are better, -1 if larger ones are.
     """
     ordered = np.sort(sign * np.asarray(values, dtype=np.float64))
     ends = 0.5, (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
@@ -63,9 +63,9 @@ def by_chance(values: Sequence[float] | Numbers, draws: NDArray[np.int64], sign:
 
 
 def hypervolume(table: Tabulated, objectives: Sequence[str], arm: str | None = None) -> Growth:
-    """The hypervolume of the front after some trials, as a share of that of all trials together.
+    """The hypervolume of the front after some trials, as a share of the hypervolume of all trials.
 
-    The reference is the worst value of each objective among all trials, so the share of arms can be compared.
+    The reference point is the worst value of each objective among all trials, so arms can be compared.
     """
     every = in_order(table)
     rows = in_order(table, arm)

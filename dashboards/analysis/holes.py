@@ -1,7 +1,7 @@
 """The holes of a space: how often each value was tried, how it scored, and which holes matter.
 
-Importance is that of permutation (Breiman 2001, "Random forests", https://doi.org/10.1023/A:1010933404324): how much
-worse a tree predicts the trials that it has not seen if the values of one hole are shuffled among them. The trees are
+The importance is permutation importance (Breiman 2001, "Random forests", https://doi.org/10.1023/A:1010933404324): how
+much worse a tree predicts its out-of-bag trials if the values of one hole are shuffled among them. The trees are
 extremely randomised (Geurts et al. 2006, https://doi.org/10.1007/s10994-006-6226-1), so a forest takes half a second.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dashboards.analysis.tabulated import Numbers
 
 TREES, LEAST_TRIALS, MOST_TRIALS = 40, 12, 400
-LEAF = 3  # trials at least in a leaf
+LEAF = 3  # trials in a leaf, at least
 MOST_HOLES = 60
 NONE = "none"  # the hole is not in this architecture
 Z = 1.645  # of a 90% interval
@@ -35,7 +35,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Tried:
-    """A value of a hole: how many trials had it, and what they reached. best, mean: None without a result."""
+    """A value of a hole: how many trials had it, and their scores. best, mean, low, high: None without a result."""
 
     hole: str
     value: Any
@@ -48,7 +48,7 @@ class Tried:
 
 
 def varied(points: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """{hole: its value in each point} for the holes with at least two values; the most varied first."""
+    """{hole: its value in each point} for the first 60 holes that have at least two values."""
     paths = dict.fromkeys(path for point in points for path in point)
     columns = {path: [plain(point.get(path, NONE)) for point in points] for path in paths}
     counts = {path: len(set(map(repr, column))) for path, column in columns.items()}
@@ -62,7 +62,10 @@ def plain(value: Any) -> Any:
 
 
 def tried(columns: Mapping[str, Sequence[Any]], scores: Numbers, sign: int, most_values: int = 12) -> list[Tried]:
-    """Each value of each hole with its trials. scores: NaN without a result. sign: 1 if smaller is better."""
+    """The values of each hole with their trials, at most `most_values` for a hole.
+
+    scores: [trials]; NaN without a result. sign: 1 if smaller is better, -1 if larger is.
+    """
     found = []
     for hole, column in columns.items():
         values: dict[str, list[int]] = {}
@@ -76,7 +79,7 @@ def tried(columns: Mapping[str, Sequence[Any]], scores: Numbers, sign: int, most
 
 
 def order_of(value: Any) -> tuple[int, float, str]:
-    """Sorts values: numbers by size, then texts."""
+    """The sort key of a value: numbers by size, then texts."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return (0, float(value), "") if is_number else (1, 0.0, str(value))
 
@@ -92,7 +95,10 @@ def _tried(hole: str, value: Any, scores: Numbers, sign: int) -> Tried:
 
 
 def importances(columns: Mapping[str, Sequence[Any]], scores: Numbers, seed: int = 0) -> list[Importance]:
-    """The holes by importance, most important first; none with fewer than 12 results."""
+    """The importance of each hole, the largest first. scores: [trials]; NaN without a result.
+
+    Returns [] with fewer than 12 results, or if all are equal. At most 400 trials are used.
+    """
     generator = np.random.default_rng(seed)
     known = np.flatnonzero(np.isfinite(scores))
     if len(known) > MOST_TRIALS:
@@ -100,7 +106,7 @@ def importances(columns: Mapping[str, Sequence[Any]], scores: Numbers, seed: int
     y = scores[known]
     if len(known) < LEAST_TRIALS or not columns or np.ptp(y) == 0:
         return []
-    y = np.clip(y, *np.quantile(y, [0.02, 0.98]))  # a diverged trial would explain all
+    y = np.clip(y, *np.quantile(y, [0.02, 0.98]))  # else a diverged trial would dominate the variance
     x = np.stack([_encoded([column[place] for place in known.tolist()], y) for column in columns.values()], axis=1)
     each = np.asarray([_of_tree(x, y, generator) for _ in range(TREES)])
     mean, half = each.mean(axis=0), Z * each.std(axis=0, ddof=1) / np.sqrt(TREES)
@@ -109,7 +115,7 @@ def importances(columns: Mapping[str, Sequence[Any]], scores: Numbers, seed: int
 
 
 def _encoded(column: Sequence[Any], y: Numbers) -> Numbers:
-    """Numbers stay; other values are numbered by their mean score, so that a split can separate good from bad."""
+    """[trials]. Numbers stay; other values are numbered by their mean score, so a split separates good from bad."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in column):
         return np.asarray(column, dtype=np.float64)
     keys = [repr(value) for value in column]
@@ -123,7 +129,10 @@ Tree = tuple[int, float, Any, Any] | float  # (feature, threshold, left, right) 
 
 
 def _of_tree(x: Numbers, y: Numbers, generator: np.random.Generator) -> Numbers:
-    """The loss of each feature for one tree, as a share of the variance of the trials that it has not seen."""
+    """The importance of each feature in one tree, as a share of the variance of y; [features].
+
+    x: [trials, features]; y: [trials].
+    """
     count = len(y)
     seen = generator.integers(0, count, count)
     unseen = np.setdiff1d(np.arange(count), seen)
@@ -152,7 +161,7 @@ def _grown(x: Numbers, y: Numbers, generator: np.random.Generator, used: set[int
     if not inside.any():
         return float(y.mean())
     centred = y - y.mean()
-    sums = centred @ left  # the smaller the spread within both sides, the larger this gain
+    sums = centred @ left  # the gain is larger if the spread within both sides is smaller
     gain = np.where(inside, sums**2 * (1 / np.maximum(many, 1) + 1 / np.maximum(len(y) - many, 1)), -1.0)
     best = int(np.argmax(gain))
     feature, threshold = int(tried_[best]), float(thresholds[best])

@@ -1,4 +1,4 @@
-"""Architectures layer by layer, aligned with one another, from their texts alone."""
+"""Aligns architectures layer by layer, using only their texts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ MOST = 400  # lines
 
 @dataclass(frozen=True)
 class Aligned:
-    """One line of a comparison. place: an option, or a layer; texts: one for each architecture, "" if it has none."""
+    """One line of a comparison. place: an option or a layer. texts: one for each architecture, "" if it has none."""
 
     place: str
     texts: tuple[str, ...]
 
     @property
     def differs(self) -> bool:
-        """Whether the architectures are not all equal here."""
+        """Whether the architectures differ in this line."""
         return len(set(self.texts)) > 1
 
 
 def aligned(texts: Sequence[str]) -> list[Aligned]:
-    """Options first, then the layers; equal layers share a line. Raises SpaceError if a text is no YAML."""
+    """Options first, then the layers; equal layers share a line. Raises SpaceError if a text is not valid YAML."""
     found = [documents.parse(text).data for text in texts]
     roots: list[dict[str, Any]] = [each if isinstance(each, dict) else {"value": each} for each in found]
     options, layers = [], []

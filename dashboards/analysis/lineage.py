@@ -1,4 +1,4 @@
-"""Where trials come from: parents and children, ancestors, and what each mutation changed."""
+"""The lineage of trials: parents, children, ancestors, and what each mutation changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MOST_ANCESTORS = 60
 MOST_CHILDREN = 40
-OVERLAP = 100  # trials that are read again: a trial may be stored after one with a higher number
+OVERLAP = 100  # trials that are read again, because a trial may be stored after one with a higher number
 MISSING = object()
 
 
@@ -25,7 +25,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Change:
-    """A hole with the value of the parent and of the child; None: the hole is not in its architecture."""
+    """A hole with its values in the parent and in the child; None: the architecture does not have this hole."""
 
     path: str
     before: Any
@@ -33,7 +33,7 @@ class Change:
 
 
 class Lineage:
-    """The family of all trials of a study."""
+    """The parents and children of all trials of a study."""
 
     def __init__(self, origins: Mapping[int, Origin]):
         self.origins = origins
@@ -43,7 +43,7 @@ class Lineage:
                 self.children.setdefault(parent, []).append(number)
 
     def ancestors(self, number: int, most: int = MOST_ANCESTORS) -> list[int]:
-        """The trials that `number` descends from, nearest first, at most `most`; itself is not one."""
+        """The trials that `number` descends from, nearest first, at most `most`; without `number` itself."""
         found: dict[int, None] = {}
         left = list(self.parents(number))
         while left and len(found) < most:
@@ -54,12 +54,12 @@ class Lineage:
         return list(found)
 
     def parents(self, number: int) -> tuple[int, ...]:
-        """The trials that `number` was made from; none if it is not known."""
+        """The trials that `number` was made from; empty if they are unknown."""
         origin = self.origins.get(number)
         return tuple(each for each in origin.parents if each in self.origins) if origin else ()
 
     def generation(self) -> dict[int, int]:
-        """How many steps each trial is away from trials without parents."""
+        """The generation of each trial: 0 without parents, else one more than the highest of its parents."""
         found: dict[int, int] = {}
         for number in sorted(self.origins):  # parents have lower numbers
             known = [found[parent] for parent in self.parents(number) if parent in found]
@@ -79,10 +79,10 @@ class Lineage:
 
 
 def lineage(store: Reader, study: Study, before: Lineage | None = None) -> Lineage:
-    """The family of the trials of `study`. before: an earlier result; only trials that are newer are read."""
+    """The lineage of the trials of `study`. before: an earlier result, so that only newer trials are read."""
     known = dict(before.origins) if before else {}
     first = max(0, max(known, default=0) - OVERLAP)
-    shared: dict[str, str] = {}  # equal names of operators are one object
+    shared: dict[str, str] = {}  # equal names of operators share one object
     return Lineage(
         known
         | {
@@ -103,14 +103,14 @@ def changed(parent: Mapping[str, Any], child: Mapping[str, Any]) -> list[Change]
 
 
 def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
-    """The share of the holes of both points in which they differ, from 0 to 1."""
+    """The share of all holes of two points in which they differ, from 0 to 1."""
     paths = {*a, *b}
     apart = sum(_differ(a.get(path, MISSING), b.get(path, MISSING)) for path in paths)
     return apart / len(paths) if paths else 0.0
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """Whether two values are not the same: 1, 1.0 and true are three values, also inside of lists."""
+    """Whether two values are not the same: 1, 1.0 and true are three values, also inside lists."""
     if type(one) is not type(other):
         return True
     return repr(one) != repr(other) if isinstance(one, list | dict) else bool(one != other)

@@ -1,4 +1,4 @@
-"""All trials of a study in columns of numbers: what pages over 100,000 trials are computed from."""
+"""All trials of a study in columns of numbers, so that pages about 100,000 trials are fast."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 _TEXTS = ("state", "arm", "purpose", "operator", "error_kind", "hash")
 _INTEGERS = {"number": -1, "rung": -1, "steps": 0, "sequence": 0}
-COSTS = ("parameters", "step_flops")  # of each trial, whatever the objectives are
+COSTS = ("parameters", "step_flops")  # of each trial, in addition to the objectives
 _FLOATS = ("parameters", "step_flops", "created_at", "finished_at")
 
 
 @dataclass(frozen=True)
 class Tabulated:
-    """The trials of a study by number; row i of each column is one trial. An unknown number is NaN, a rung -1.
+    """The trials of a study, sorted by number. All columns are [N]; row i is one trial.
 
-    texts: state, arm, purpose, operator, error_kind and hash. values: the objectives. seconds: of all units.
-    signs: 1 for an objective that is minimised, -1 for one that is maximised.
+    An unknown number is NaN, an unknown rung -1. texts: state, arm, purpose, operator, error_kind and hash. values: the
+    objectives. seconds: the time of all units. signs: 1 if an objective is minimised, -1 if it is maximised.
     """
 
     number: NDArray[np.int64]
@@ -58,13 +58,13 @@ class Tabulated:
 
     @cached_property
     def longest(self) -> Mask:
-        """Those of `searched` that were trained longest: their values can be compared."""
+        """The trials of `searched` with the most training steps: their values can be compared."""
         found = self.searched
         return found & (self.steps == self.steps[found].max()) if found.any() else found
 
     @cached_property
     def baselines(self) -> Mask:
-        """The trials that the search file names itself."""
+        """The baselines of the search file."""
         return self.texts["operator"] == BASELINE
 
     @cached_property
@@ -73,17 +73,17 @@ class Tabulated:
         return (self.texts["arm"] != MAIN) & (self.texts["purpose"] == SEARCH)
 
     def words(self, name: str) -> list[str]:
-        """The different texts of a column, in order, without empty ones."""
+        """The distinct non-empty texts of a column, sorted."""
         found: list[str] = self.remember(("words", name), lambda: sorted(set(filter(None, self.texts[name].tolist()))))
         return found
 
     def column(self, name: str) -> Numbers:
-        """An objective, or a known cost of every trial."""
+        """An objective, or a cost of every trial; [N]. Raises KeyError if the name is unknown."""
         return self.values[name] if name in self.values else self.numbers[name]
 
     @cached_property
     def quantities(self) -> list[str]:
-        """What trials can be drawn by: the objectives, then the costs that are known of every trial of the search."""
+        """The quantities for axes: the objectives, then the costs that every trial of the search has."""
         found = self.searched
         return [*self.signs, *(name for name in COSTS if name not in self.signs and self._is_known(name, found))]
 
@@ -91,11 +91,11 @@ class Tabulated:
         return bool(rows.any()) and bool(np.isfinite(self.numbers[name][rows]).all())
 
     def minimised(self, names: Sequence[str], rows: Mask | NDArray[np.int64]) -> Numbers:
-        """The objectives or costs `names` of these rows, turned so that all are minimised; [N, M]."""
+        """The objectives or costs `names` of these rows, with signs such that all are minimised; [N, M]."""
         return np.stack([self.signs.get(name, 1) * self.column(name)[rows] for name in names], axis=1)
 
     def front(self, names: Sequence[str], among: Mask | None = None) -> NDArray[np.int64]:
-        """The rows on the Pareto front of these quantities among those trained longest, or among `among`."""
+        """The rows on the Pareto front of these quantities, among `longest` or among the mask `among`."""
         rows = np.flatnonzero(self.longest if among is None else among)
         rows = rows[np.isfinite(self.minimised(names, rows)).all(axis=1)]  # a rescored objective may lack values
         return rows[pareto.front(self.minimised(names, rows))] if len(rows) else rows
@@ -108,7 +108,7 @@ class Tabulated:
         return places[inside][self.number[places[inside]] == wanted[inside]]
 
     def row(self, index: int) -> dict[str, Any]:
-        """A row as plain data, with the names that `trials.row` has."""
+        """A row as plain data, with the same names as `trials.row`."""
         rung = int(self.rung[index])
         return {
             "trial": int(self.number[index]),
@@ -143,11 +143,13 @@ class Tabulated:
         return self._memo[key]
 
 
-AT_ONCE = 10_000  # trials that are read in one transaction: the rows of all would need 200 MB
+AT_ONCE = 10_000  # trials that are read in one transaction: all rows of a large study would need 200 MB
 
 
 def tabulated(store: Reader, study: Study, before: Tabulated | None = None, since: Mark | None = None) -> Tabulated:
-    """The trials of `study` in columns. before, since: an earlier table, and the mark that was taken before it."""
+    """The trials of `study` in columns. before, since: an earlier table, and the mark that was taken before it, so that
+    only changed trials are read.
+    """
     if before is not None and since is not None:
         changed = _of(store.changed_columns(study.id, since), study)
         return _joined(before, changed) if len(changed) else before
@@ -200,14 +202,14 @@ def _placed(number: Any, pairs: Sequence[tuple[int, float | None]], missing: flo
 
 
 def _joined(old: Tabulated, new: Tabulated) -> Tabulated:
-    """`old` with the rows of `new` in place of those with the same number."""
+    """The rows of `old` and `new`. If both have a trial, the row of `new` counts."""
     stays = ~np.isin(old.number, new.number)
     order = np.argsort(np.concatenate([old.number[stays], new.number]), kind="stable")
     return _concatenated([old.only(stays), new]).only(order)
 
 
 def _concatenated(parts: Sequence[Tabulated]) -> Tabulated:
-    """The rows of all parts, one part after the other. An objective that a part does not know is NaN there."""
+    """The rows of all parts in order. An objective that a part does not have is NaN there."""
     names = dict.fromkeys(name for part in parts for name in part.values)
 
     def whole(columns: Iterable[Any]) -> Any:

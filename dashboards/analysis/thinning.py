@@ -1,4 +1,4 @@
-"""Fewer points for a picture of many: the picture looks the same, and the points that matter are all there."""
+"""Omits points from a picture of many, so that the picture looks the same and all important points remain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def thinned(
     *,
     log: tuple[bool, bool] = (False, False),
 ) -> NDArray[np.int64]:
-    """The indices of about `most` points that show the same as all, ascending.
+    """The indices of about `most` points that look the same as all points, ascending.
 
     The plane is cut into cells, and each cell that holds points keeps one. So a point that is alone in its cell, such
     as an outlier, is always kept. The smallest and largest values of x and y are kept, and the points in the mask
@@ -43,7 +43,7 @@ def thinned(
 
 
 def _drawn(values: NDArray[np.float64], is_log: bool) -> NDArray[np.float64]:
-    """The values in proportion to their places on an axis."""
+    """The values in proportion to their positions on an axis. Raises ValueError if a logarithm does not exist."""
     if not is_log:
         return values
     if values.min() <= 0:

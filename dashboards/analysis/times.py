@@ -1,4 +1,4 @@
-"""How long the lines of an architecture take, from measured pieces that the database shares between its studies."""
+"""The time of each line of an architecture, from measured pieces that all studies of a database share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dashboards.figures.outline import Line
 from nas.latency import stored
 from nas.store import Reader
 
-MOST = 8  # conditions that a page offers
-LOOKED_AT = 500  # measured architectures
+MOST = 8  # conditions that a page offers, at most
+LOOKED_AT = 500  # measured architectures that are read to find conditions
 SPLIT = ("prefill", "decode", "train")  # phases in which pieces are timed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """Where and how latencies were measured. device: its key."""
+    """Where and how latencies were measured. device: the key of the device; name: its name."""
 
     device: str
     name: str
@@ -33,13 +33,13 @@ class Conditions:
 
     @property
     def text(self) -> str:
-        """As people read it: decode, length 128, on Intel Xeon."""
+        """A description: decode, length 128, on Intel Xeon."""
         shown = [f"{name} {value}" for name, value in self.values.items() if name != "phase"]
         return f"{self.values['phase']}, {', '.join(shown)}, on {self.name}"
 
 
 def conditions_of(reader: Reader, evidence: Mapping[str, Mapping[str, Any]]) -> list[Conditions]:
-    """Those of the latencies that a trial keeps as evidence, else those in which architectures were measured."""
+    """The conditions of the latencies in the evidence of a trial, else those of the measured architectures."""
     names = {key: str(found.get("name") or key) for key, found in reader.devices().items()}
     found = [(each["device"]["key"], stored.conditions(each)) for each in evidence.values() if "device" in each]
     if not found:
@@ -54,16 +54,17 @@ def conditions_of(reader: Reader, evidence: Mapping[str, Mapping[str, Any]]) -> 
 def timed(
     reader: Reader, worker: Worker, text: str, lines: Sequence[Line], conditions: Conditions
 ) -> tuple[list[Line], str]:
-    """The lines with the milliseconds of their pieces, and what is missing, in words; no line has any if none is known.
+    """The lines with the milliseconds of their pieces, and a sentence about missing times.
 
-    A line whose time is part of that of the line around it, such as a norm, has none. Raises Unavailable without torch.
+    A line has no time if one of its pieces was not timed, or if its time is part of the line around it, as for a norm.
+    Raises Unavailable without torch.
     """
     asked = worker.ask(action="pieces", text=text, conditions=dict(conditions.values))
     if "lines" not in asked or len(asked["lines"]) < len(lines):
-        return list(lines), "This architecture is no sum of pieces, so its time is known as a whole only."
+        return list(lines), "This architecture is not a sum of pieces, so only its total time is known."
     keys: list[str] = asked["keys"]
     rows = reader.measurements(stored.PIECE, device=conditions.device, problem=keys)
-    known = {row.problem: stored.milliseconds(row) for row in rows if row.milliseconds}  # the newest one counts
+    known = {row.problem: stored.milliseconds(row) for row in rows if row.milliseconds}  # the newest row counts
     calls = Counter({int(place): count for place, count in asked["lines"][0].items()})
     empty = known.get(keys[asked["empty"]], (0.0, 0.0))[1]
     each = {
@@ -73,7 +74,7 @@ def timed(
     }
     missing = len(calls) - len(each)
     if not each:
-        return list(lines), "No piece of this architecture was timed alone, so its time is known as a whole only."
+        return list(lines), "No piece of this architecture was timed alone, so only its total time is known."
     made = [_with_time(line, pieces, each) for line, pieces in zip(lines, asked["lines"])]
     return made, f"{missing} of {len(calls)} pieces have no measured time." if missing else ""
 

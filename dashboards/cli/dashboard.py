@@ -24,18 +24,18 @@ def dashboard(
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on. Other machines reach 0.0.0.0.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on. 0.0.0.0 allows other machines.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = PORT,
     token: Annotated[
         str | None,
-        typer.Option(help="What a browser must give. Required on other hosts. Default: $NAS_DASHBOARD_TOKEN."),
+        typer.Option(help="The token for browsers. Required on other hosts. Default: $NAS_DASHBOARD_TOKEN."),
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Serve pages about studies until Ctrl-C: fronts, progress, trials, architectures, tuning.
 
-    The database is only read, so it is safe next to a running search. Without --host only this machine can open it.
+    The database is only read, so this is safe during a search. Without --host only this machine can open the pages.
 
     Example: nas dashboard quickstart --open
     """

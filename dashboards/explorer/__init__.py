@@ -1,1 +1,1 @@
-"""Costs and changes of architectures that a reader edits: computed by a process of its own, because it needs torch."""
+"""Costs and changes of architectures that a reader edits. A separate process computes them: that needs torch."""

@@ -1,6 +1,6 @@
-"""The folder in which `nas tune` and tuned kernels keep results by default, as a source for the page of the tuner.
+"""The folder in which `nas tune` and tuned kernels keep results by default, as a source for the tuning page.
 
-Another process reads it, because the code that does so imports torch.
+Another process reads it, because the code that reads it imports torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KEY = "(data folder)"  # no database has this key
 
 
 class KernelsFolder:
-    """It has what the page of the tuner needs of a `Source`, and of the `Reader` of one."""
+    """It has the parts of a `Source`, and of its `Reader`, that the tuning page needs."""
 
     key = KEY
 
@@ -29,19 +29,19 @@ class KernelsFolder:
         return self
 
     def measured(self, most: int, *, without: Collection[str] = ()) -> list[Measured]:
-        """As `Reader.measured`. Raises NasError if the folder was not read, or not read whole."""
+        """As `Reader.measured`. Raises NasError if the folder could not be read, or only a part of it."""
         answer = self._asked("", "")
         if answer["left"]:
             raise NasError(f"Reading your data folder; {answer['left']} files are left. Reload the page.")
         return [Measured(**row) for row in answer["rows"] if row["operation"] not in without][:most]
 
     def measurements(self, operation: str, *, problem: str = "") -> list[Measurement]:
-        """As `Reader.measurements`. Raises NasError."""
+        """As `Reader.measurements`. Raises NasError if the folder could not be read."""
         rows = self._asked(operation, problem)["rows"]
         return [Measurement(**{**row, "samples": tuple(row["samples"])}) for row in rows]
 
     def devices(self) -> Mapping[str, dict[str, Any]]:
-        """The fingerprint of every device that was read of."""
+        """The fingerprints of the devices in the last answer."""
         return self._devices
 
     def _asked(self, operation: str, problem: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The process that computes costs: started when it is first needed, ended when a request takes too long."""
+"""The process that computes costs. It is started when it is first needed, and ended if a request takes too long."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from typing import Any
 
 SECONDS = 5.0  # of one request
-STARTING = 40.0  # seconds until the process has imported torch
+STARTING = 40.0  # seconds that the process may take to import torch
 MOST_TEXT = 12_000  # characters
-KEPT = 200  # answers
-PATIENCE = 2.0  # seconds that a page waits for a process that is starting
+KEPT = 200  # answers in the cache
+PATIENCE = 2.0  # seconds that a page waits for a process that is starting or busy
 
 
 class Unavailable(Exception):
@@ -26,10 +26,10 @@ class Unavailable(Exception):
 
 
 class Worker:
-    """Answers requests, one after the other. Equal requests are answered once."""
+    """Answers requests, one after the other. The answers to the last 200 different requests are cached."""
 
     def __init__(self, seconds: float = SECONDS, *, enabled: bool = True):
-        """enabled: False never starts a process."""
+        """seconds: the limit for one request. enabled: False never starts a process."""
         self.enabled = enabled
         self.seconds = seconds
         self._process: subprocess.Popen[str] | None = None
@@ -40,11 +40,11 @@ class Worker:
 
     @property
     def is_possible(self) -> bool:
-        """Whether torch is installed, without importing it."""
+        """Whether the process may be started and torch is installed. Does not import torch."""
         return self.enabled and find_spec("torch") is not None
 
     def start(self) -> None:
-        """Start the process, so that it is ready when it is needed. Nothing happens without torch."""
+        """Start the process, so that it is ready when it is needed. Does nothing without torch."""
         if self.is_possible and (self._process is None or self._process.poll() is not None):
             environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
             self._process = subprocess.Popen(
@@ -54,22 +54,22 @@ class Worker:
                 stderr=subprocess.DEVNULL,
                 text=True,
                 env=environment,
-                start_new_session=True,  # Ctrl-C in the terminal ends the server, which ends this
+                start_new_session=True,  # Ctrl-C in the terminal ends the server, and the server ends this process
             )
             self._ready, self._began = False, time.monotonic()
 
     def ask(self, *, changes: bool = False, **asked: Any) -> dict[str, Any]:
-        """The answer of the process; changes: it may be another one the next time.
+        """The answer of the process. changes: do not use the cache, because the answer may have changed.
 
-        Raises Unavailable if there is none in time, or torch is missing.
+        Raises Unavailable if torch is missing, a text is too long, or there is no answer in time.
         """
         if not self.is_possible:
-            raise Unavailable("Costs need torch, which this server does without.")
+            raise Unavailable("Costs need torch, which this server does not use.")
         if any(len(value) > MOST_TEXT for value in asked.values() if isinstance(value, str)):
             raise Unavailable(f"The text must have at most {MOST_TEXT:,} characters.")
         key = json.dumps(asked, sort_keys=True)
         if not self._lock.acquire(timeout=PATIENCE):
-            raise Unavailable("Costs of other architectures are being computed; these appear in some seconds.")
+            raise Unavailable("Costs of other architectures are being computed; these appear in a few seconds.")
         try:
             if changes or key not in self._known:
                 self._known[key] = self._asked(key)
@@ -105,7 +105,7 @@ class Worker:
         return found
 
     def _wait(self, process: subprocess.Popen[str]) -> None:
-        """Wait a little for a process that is starting. Raises Unavailable if it needs longer."""
+        """Wait up to 2 seconds for a process that is starting. Raises Unavailable if it needs longer."""
         assert process.stdin is not None and process.stdout is not None
         if self._began:
             process.stdin.write('{"action": "zoo"}\n')
@@ -114,7 +114,7 @@ class Worker:
         if not select.select([process.stdout], [], [], PATIENCE)[0]:
             if time.monotonic() - self._started > STARTING:
                 self.close()
-            raise Unavailable("Costs are being prepared; they appear in some seconds.")
+            raise Unavailable("Costs are being prepared; they appear in a few seconds.")
         process.stdout.readline()
         self._ready = True
 

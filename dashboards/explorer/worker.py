@@ -1,7 +1,7 @@
 """Reads requests as lines of JSON, computes with the blocks of searchspace, and answers in lines of JSON.
 
-It is a process of its own: importing the blocks imports torch, which the server does without, and a text that takes too
-long can be ended with the process.
+It is a separate process for two reasons. Importing the blocks imports torch, which the server does not need. And if a
+text takes too long, the process can be ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READING = 2.0  # seconds, less than a request may take
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """The answer to one request; mistakes of the text are in `problems`."""
+    """The answer to one request. Mistakes in the text are listed in `problems`."""
     try:
         return ACTIONS[asked["action"]](asked)
     except SpaceError as error:
@@ -41,7 +41,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(asked: dict[str, Any]) -> dict[str, Any]:
-    """The lines of an architecture with their costs; of a space its size."""
+    """The lines of an architecture with their costs, or the size of a space. Raises SpaceError."""
     space = Space.parse(asked["text"], "text")
     if space.dimensions:
         return {"space": True, "holes": len(space.dimensions), "size": str(space.size())}
@@ -52,7 +52,7 @@ def show(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def length(asked: dict[str, Any]) -> dict[str, Any]:
-    """The length of a task of ours with these options; nothing for another one, whose code does not run here."""
+    """The length of a built-in task with these options; {} for other tasks, because their code is not run here."""
     from nas import tasks  # imports what trains
     from nas.tasks.own import TaskProblem
 
@@ -64,7 +64,10 @@ def length(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def pieces(asked: dict[str, Any]) -> dict[str, Any]:
-    """For each line, how often it calls which timed pieces, by their places in `keys`. empty: the place of no piece."""
+    """The number of calls of each timed piece, for each line. Pieces are named by their index in `keys`.
+
+    empty: the index of the empty piece. Returns {} if the architecture is not composed of pieces.
+    """
     from nas.latency.lines import per_line  # imports what measures: a second of the start of this process
     from nas.latency.pieces import CannotCompose
     from nas.latency.runs import Setting
@@ -80,7 +83,7 @@ def pieces(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def serves(asked: dict[str, Any]) -> dict[str, Any]:
-    """What serves a problem of an operation on this machine, and why; nothing for what is not known here."""
+    """The choice that is used for a problem of an operation on this machine, and why; {} if it is not known."""
     from kernels.dispatch import tuned  # imports the kernels
     from kernels.dispatch.registry import operation
     from tuner import problems
@@ -94,9 +97,9 @@ def serves(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(asked: dict[str, Any]) -> dict[str, Any]:
-    """What the tuner's folder holds: the measurements of an operation's problem, or its problems with their counts.
+    """The measurements of a problem in the tuner's folder. Without an operation: all its problems with their counts.
 
-    left: files for which there was no time. Nothing if another place is the default.
+    left: the number of files that were not read for lack of time. Empty if results are not kept in a folder.
     """
     from tuner.search.backends import backend  # imports the tuner
     from tuner.search.folder import Folder
@@ -123,7 +126,7 @@ def _overview(path: Path) -> Overview:
 
 
 def sample(asked: dict[str, Any]) -> dict[str, Any]:
-    """A random architecture of the space in `text`, or of `space` if the text has no holes."""
+    """A random architecture of the space in `text`, or of `space` if the text has no holes. Raises SpaceError."""
     space = Space.parse(asked["text"], "text")
     if not space.dimensions and asked.get("space"):
         space = Space.parse(asked["space"], OF_STUDY)
@@ -131,20 +134,20 @@ def sample(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def mutate(asked: dict[str, Any]) -> dict[str, Any]:
-    """The architecture in `text` with one hole of `space` filled differently."""
+    """The architecture in `text` with one hole of `space` filled differently. Raises SpaceError."""
     space = Space.parse(asked["space"], OF_STUDY)
     return {"text": space.mutate(_located(space, asked["text"]), random.Random(asked["seed"])).architecture.text()}
 
 
 def crossover(asked: dict[str, Any]) -> dict[str, Any]:
-    """Values from the architectures in `text` and `other`."""
+    """An architecture with values from those in `text` and `other`. Raises SpaceError."""
     space = Space.parse(asked["space"], OF_STUDY)
     a, b = _located(space, asked["text"]), _located(space, asked["other"])
     return {"text": space.crossover(a, b, random.Random(asked["seed"])).architecture.text()}
 
 
 def of_zoo(asked: dict[str, Any]) -> dict[str, Any]:
-    """The names of the zoo, and the text of one of them if it is asked for."""
+    """The names of the zoo, and the text of the one that `name` asks for."""
     names = zoo.names()
     return {"names": list(names), "text": zoo.load(asked["name"]).text() if asked.get("name") in names else None}
 
@@ -152,12 +155,12 @@ def of_zoo(asked: dict[str, Any]) -> dict[str, Any]:
 def _located(space: Space, text: str) -> Point:
     found = space.locate(Architecture.parse(text, "text"))
     if found is None:
-        raise SpaceError("This architecture is no point of the space of the study, so its holes cannot be changed.")
+        raise SpaceError("This architecture is not a point of the space of the study, so its holes cannot be changed.")
     return found
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
-    """Its line is one of the text that the reader edits."""
+    """A problem as plain data. Its line is in the text that the reader edits."""
     if problem.mark and problem.mark.source == OF_STUDY:
         return {"line": None, "path": problem.path, "message": f"In {OF_STUDY}: {problem.message[:2000]}"}
     return {"line": problem.mark and problem.mark.line, "path": problem.path, "message": problem.message[:2000]}
@@ -181,7 +184,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             found = answer(json.loads(line))
-        except Exception as error:  # a mistake of ours must not end the process: the next request may be fine
+        except Exception as error:  # a bug must not end the process: the next request may succeed
             found = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
         print(json.dumps(found), flush=True)
 

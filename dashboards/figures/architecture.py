@@ -1,4 +1,4 @@
-"""Draws the lines of an architecture as nested boxes in the order of the forward pass, shaded by one of their costs."""
+"""Draws the lines of an architecture as nested boxes in the order of the forward pass, shaded by one cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dashboards.figures.outline import Line
 from nas.report.tables import short, size
 
 LINE, GAP, INDENT, MARGIN, LETTER, BAR = 24, 5, 14, 8, 7.6, 90
-HEAD, COLUMN = 20, 88  # pixels: of the names above the numbers, and of a column of numbers
+HEAD, COLUMN = 20, 88  # pixels: the height of the column names, and the width of a column of numbers
 QUANTITIES = {"flops": "FLOPs", "parameters": "Parameters", "state_bytes": "State", "milliseconds": "Time"}
 STYLE = (
     "svg.boxes{font:12.5px ui-monospace,Menlo,Consolas,monospace;background:#fff;color:#1c2128}"
@@ -22,7 +22,7 @@ STYLE = (
 
 
 def architecture_svg(lines: Sequence[Line], shade: str = "flops", *, alone: bool = False, title: str = "") -> str:
-    """The boxes as an SVG element. shade: the cost whose share is a bar and colours the box; lines may have none."""
+    """The boxes as an SVG element. shade: the cost that bars and colours show; lines may have no costs."""
     known = [name for name in QUANTITIES if any(name in line.cost for line in lines)]
     places = list(_places(lines, HEAD if known else 0))
     labels = max((INDENT * line.depth + LETTER * (len(_label(line)) + 2) for line in lines), default=100)
@@ -33,7 +33,7 @@ def architecture_svg(lines: Sequence[Line], shade: str = "flops", *, alone: bool
     whole = max((line.cost.get(shade, 0.0) for line in lines), default=0.0) or 1.0
     parts = list(_heads(shade, right)) if known else []
     for line, (top, bottom) in zip(lines, places):
-        is_leaf = bottom - top <= LINE  # boxes lie on one another: the shade of all would add up
+        is_leaf = bottom - top <= LINE  # boxes overlap, so the shades of nested boxes would add up
         parts += _box(line, top, bottom, right, line.cost.get(shade, 0.0) / whole if shade and is_leaf else 0.0)
         if known:
             parts += _numbers(line, top, right, shade, line.cost.get(shade, 0.0) / whole)
@@ -82,19 +82,19 @@ def _numbers(line: Line, top: float, right: float, shade: str, share: float) -> 
 
 
 def _heads(shade: str, right: float) -> Iterator[str]:
-    """What the columns of numbers are."""
+    """The names of the columns of numbers."""
     for name, at in _columns(shade, right):
         yield label(QUANTITIES[name], at, MARGIN + 11, "end", kind="faint")
 
 
 def _columns(shade: str, right: float) -> list[tuple[str, float]]:
-    """The costs that are written, and where their numbers end."""
+    """The costs that are shown, each with the x coordinate where its numbers end."""
     other = "parameters" if shade != "parameters" else "flops"
     return [(name, right + 6 + BAR + COLUMN * place) for place, name in enumerate((shade, other), 1)]
 
 
 def _cost_text(name: str, cost: Mapping[str, float]) -> str:
-    """A cost as people read it; empty if it is not known or nothing."""
+    """A cost as text; empty if it is unknown or zero."""
     value = cost.get(name)
     if not value:
         return ""

@@ -1,4 +1,4 @@
-"""A figure as plain values. `svg` draws it without a script, `plotly` for a page with scripts, `rows` as a table."""
+"""A figure as plain values. `svg` draws it without JavaScript, `plotly` with JavaScript, `rows` gives a table."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Mark = Literal["points", "line", "steps", "bars", "spans"]
-QUIET = -1  # the colour of what is in the background
+QUIET = -1  # the colour of the background
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One axis. categories: names at 0, 1, 2, ... instead of numbers. bounds: the part that is shown; None is all."""
+    """One axis. categories: names at 0, 1, 2, ... instead of numbers. bounds: the visible range; None: all."""
 
     label: str
     log: bool = False
@@ -22,10 +22,11 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Points that look alike. All lists are as long as `x`, or empty.
+    """Points with the same style. All lists are as long as `x`, or empty.
 
-    colour: a place in the palette. low, high: the ends of an interval, of x for `spans` and of y otherwise; a line has
-    a band. text: what a point is. links: where a click leads. shade: numbers shown as colours. None in y is a gap.
+    colour: an index in the palette. low, high: the ends of an interval, of x for `spans` and of y otherwise; of a line,
+    the ends of a band. text: the description of each point. links: the address that a click on a point opens. shade:
+    numbers shown as colours. None in y is a gap.
     """
 
     name: str
@@ -46,9 +47,10 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Figure:
-    """A figure. note: a sentence below it. brush: the address that a selection of trials leads to. thinned: it can have
-    fewer points than there are, and has others if zoom_x and zoom_y ask for a part. empty: what to do if there is
-    nothing to show.
+    """A figure.
+
+    note: a sentence below it. brush: the address that a selection of trials opens. thinned: it may omit points, and
+    shows more of them if zoom_x and zoom_y ask for a part. empty: the text if there is nothing to show.
     """
 
     title: str
@@ -94,7 +96,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Heat:
-    """Numbers in a grid, shown as colours and written in the cells. z[row][column]; None is an empty cell."""
+    """Numbers in a grid, shown as colours and as text in the cells. z[row][column]; None is an empty cell."""
 
     title: str
     x: Axis

@@ -29,7 +29,7 @@ def front_figure(
 ) -> Figure:
     """Objective `y` against `x`, an objective or a known cost.
 
-    shade: a third one as colour. bounds: the zoom. address: of the study.
+    shade: a third quantity, shown as colour. bounds: the visible range of x and of y. address: of the study.
     """
     longest, searched = table.longest, table.searched
     front = table.front([x, y])
@@ -60,7 +60,7 @@ def front_figure(
     left_out = int(searched.sum()) - sum(len(each.x) for each in series[1:])
     note = "A line joins the front: no other trial with as many steps is better in both."
     if left_out > 0 and dominated and bounds == (None, None):
-        note += f" {left_out:,} trials that lie on top of others are not drawn; zooming in draws them."
+        note += f" {left_out:,} trials that overlap with others are not drawn; zoom in to see them."
     return Figure(
         title=f"{labelled(y)} against {labelled(x)}",
         x=Axis(label=labelled(x), log=log_axes[0], bounds=bounds[0]),

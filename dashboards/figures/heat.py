@@ -1,4 +1,4 @@
-"""Draws numbers in a grid as colours, with the numbers in the cells where there is room."""
+"""Draws a heat map as SVG, with numbers in the cells if they are wide enough."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dashboards.figures.markup import element, escaped, label
 from nas.report.tables import short
 
 CELL = 26  # pixels: the height of a row
-ROOM = 44  # pixels: the width of a cell that has room for its number
-DARK = 4  # from this step on the colour scale is dark
+ROOM = 44  # pixels: a wider cell shows its number
+DARK = 4  # the first dark step of the colour scale
 
 
 def heat_height(heat: Heat) -> int:

@@ -1,4 +1,4 @@
-"""Which holes matter, how the values of one hole scored, and trials as lines across holes and objectives."""
+"""Figures about holes: their importance, the scores of the values of one hole, and parallel coordinates."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dashboards.figures.figure import QUIET, Axis, Figure, Series
 from dashboards.figures.labels import labelled, written
 from searchspace.wording import plural
 
-SHOWN = 15  # holes
-LINES = 150  # trials
+SHOWN = 15  # holes in the figure
+LINES = 150  # of the best trials at most, and about as many of the others
 
 
 def importance_figure(found: Sequence[Importance], objective: str) -> Figure:
     """The importance of each hole with its interval."""
     shown = found[:SHOWN]
     return Figure(
-        title=f"What decides {labelled(objective).lower()}",
+        title=f"Which holes decide {labelled(objective).lower()}",
         x=Axis(label="Importance (share of the variance)"),
         y=Axis(label="hole", categories=tuple(each.hole for each in shown)),
         series=(
@@ -40,7 +40,7 @@ def importance_figure(found: Sequence[Importance], objective: str) -> Figure:
         else (),
         height=90 + 26 * len(shown),
         note="Permutation importance of a forest of 40 trees over the trials that were trained longest, with "
-        "90 % intervals over the trees. An interval that reaches zero: the hole may not matter.",
+        "90 % intervals over the trees. If an interval includes zero, the hole may not matter.",
         empty="The importance of holes needs 12 trials with a result.",
     )
 
@@ -72,7 +72,7 @@ def marginal_figure(hole: str, found: Sequence[Tried], objective: str) -> Figure
             ),
         ),
         height=320,
-        note="Means with 95 % intervals over trials. Other holes differ too, so this is no experiment.",
+        note="Means with 95 % intervals over trials. Other holes differ too, so they may be the cause of a difference.",
         empty="No trial with a result has this hole." if hole else "No trial has a result yet.",
     )
 
@@ -80,7 +80,7 @@ def marginal_figure(hole: str, found: Sequence[Tried], objective: str) -> Figure
 def parallel_figure(
     columns: Mapping[str, Sequence[Any]], values: Mapping[str, Numbers], signs: Mapping[str, int]
 ) -> Figure:
-    """Each trial as a line across some holes and all objectives; the best tenth is in colour."""
+    """Parallel coordinates: each trial is a line across some holes and all objectives. The best tenth is in colour."""
     names = [*columns, *values]
     scaled = [_scaled(column) for column in columns.values()] + [_unit(column) for column in values.values()]
     series: list[Series] = []
@@ -104,7 +104,7 @@ def parallel_figure(
         x=Axis(label="", categories=tuple(labelled(name) if name in values else name for name in names)),
         y=Axis(label="Scaled value"),
         series=tuple(series),
-        note="Each line is one trial; each quantity goes from its lowest value at 0 to its highest at 1. Values that "
+        note="Each line is one trial. Each quantity is scaled: its lowest value is at 0, its highest at 1. Values that "
         "are not numbers are in alphabetical order.",
         height=440,
         empty="No trial with a result yet.",

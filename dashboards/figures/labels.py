@@ -1,4 +1,4 @@
-"""Names of quantities, and values of holes, as people read them."""
+"""Readable names of quantities and values of holes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KNOWN = {
     "error": "Error",
     "gradient_norm": "Gradient norm",
 }
-UNITS = {"_tokens_per_second": "tokens/s", "_ms": "ms", "_bytes": "bytes"}  # of a name with this ending
+UNITS = {"_tokens_per_second": "tokens/s", "_ms": "ms", "_bytes": "bytes"}  # by the ending of a name
 
 
 def labelled(name: str) -> str:
@@ -32,5 +32,5 @@ def labelled(name: str) -> str:
 
 
 def written(value: Any) -> str:
-    """The value of a hole as a space writes it: true, not True."""
+    """The value of a hole as in YAML: true, not True."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""What all pictures share: margins, colours, styles, symbols, short names and numbers."""
+"""What all SVG pictures share: margins, colours, styles, symbols, and the format of names and numbers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from nas.report.tables import short
 
 RIGHT, TOP = 16, 14
-LETTER = 7.2  # pixels of a letter in a label
+LETTER = 7.2  # pixels: the width of a letter in a label
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#b8860b", "#4aa3df", "#555f6b", "#882255")
 SCALE = ("#fde725", "#addc30", "#5ec962", "#28ae80", "#21918c", "#2c728e", "#3b528b", "#472d7b")
-STYLE = (  # of a picture in a file of its own; the same as in static/style.css
+STYLE = (  # of a picture in a separate file; the same as in static/style.css
     "svg.figure{font:12px system-ui,sans-serif;background:#fff;color:#1c2128}"
     ".figure text{fill:#3d4653}.figure .grid{stroke:#e3e6ea}.figure .axis{stroke:#98a2b3}"
     ".figure .line{fill:none;stroke-width:2}.figure .band{stroke:none;fill-opacity:.15}"
@@ -24,17 +24,17 @@ STYLE = (  # of a picture in a file of its own; the same as in static/style.css
 
 
 def cut(name: str, most: int = 44) -> str:
-    """A name of at most `most` characters: a longer one keeps its end, where paths of holes differ, and its start."""
+    """A name of at most `most` characters. A longer one keeps its start and its end, where paths of holes differ."""
     return name if len(name) <= most else f"{name[: most // 4 - 1]}…{name[most // 4 - most :]}"
 
 
 def tick_text(value: float) -> str:
-    """A tick as people read it: rounding errors of steps are not shown."""
+    """The text of a tick, without rounding errors."""
     return "0" if abs(value) < 1e-300 else short(float(f"{value:.6g}"))
 
 
 def shades_of(values: Sequence[float | None]) -> list[int | None]:
-    """The step of the colour scale of each value: steps hold equally many values, so outliers take no room."""
+    """The step of the colour scale of each value. Each step has equally many values, so outliers take no room."""
     known = sorted(each for each in values if each is not None)
     if not known:
         return []

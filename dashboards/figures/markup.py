@@ -1,4 +1,4 @@
-"""Elements of SVG as text: attributes and texts are escaped here and nowhere else."""
+"""SVG elements as text. Attributes and texts are escaped here and nowhere else."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from html import escape
 
 
 def escaped(text: str) -> str:
-    """Text that HTML and XML both accept: control characters have no place in either."""
+    """Text that is valid in HTML and in XML: without control characters."""
     plain = text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
     return escape(plain, quote=True)
 
 
 def element(name: str, *inside: str, **attributes: str | float) -> str:
-    """An element. inside: markup. An attribute `kind` is the class, `_` is a hyphen, numbers have one decimal."""
+    """An element. inside: markup. The attribute `kind` becomes the class, `_` a hyphen; numbers have one decimal."""
     written = "".join(
         f' {"class" if key == "kind" else key.replace("_", "-")}="{_number(value)}"'
         for key, value in attributes.items()

@@ -1,6 +1,6 @@
-"""An architecture as lines of a tree, from its text alone: without torch there are no costs, but there is a picture.
+"""An architecture as lines of a tree, computed only from its text: a picture without torch and without costs.
 
-With torch the explorer's process computes the same lines with costs, see `dashboards.explorer`.
+With torch, the process of the explorer computes these lines with their costs, see `dashboards.explorer`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LISTS = ("body", "of", "encoder", "decoder", "branches", "blocks", "layers", "no
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line of the tree. count: how many copies follow one another. cost: by name, {} if it is not known."""
+    """One line of the tree. count: how many copies follow one another. cost: by name, {} if it is unknown."""
 
     depth: int
     label: str
@@ -48,7 +48,7 @@ def line_of(row: Row) -> Line:
 
 
 def outline(text: str) -> list[Line]:
-    """The lines of an architecture or a space. Raises SpaceError if the text is no YAML of ours."""
+    """The lines of an architecture or a space. Raises SpaceError if the text is not valid YAML of a space."""
     data = documents.parse(text, tags=("!choice", "!int", "!float", "!same")).data
     if not isinstance(data, dict):
         return [Line(depth=0, label=_plain(data))]
@@ -77,7 +77,7 @@ def _holds_blocks(key: str, value: Any) -> bool:
 
 
 def _list(values: Sequence[Any], depth: int) -> Iterator[Line]:
-    """The blocks of a list; equal runs of blocks are shown once."""
+    """The blocks of a list; a repeated group of blocks is shown once."""
     start = 0
     while start < len(values):
         period, count = _repetition(values[start : start + 400])
@@ -114,7 +114,7 @@ def _repetition(values: Sequence[Any]) -> tuple[int, int]:
 
 
 def family_of(name: str) -> str:
-    """What kind of block this is, by its name; empty if that does not tell."""
+    """The family of a block, guessed from its name; empty if the name says nothing."""
     return next((family for part, family in FAMILIES.items() if part in name), "")
 
 

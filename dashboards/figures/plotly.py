@@ -1,4 +1,4 @@
-"""Figures as Plotly traces. A colour is the name of a custom property of the stylesheet, which the page looks up."""
+"""Figures as Plotly traces. A colour is the name of a custom property in the stylesheet; the page looks it up."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from dashboards.figures.figure import QUIET, Axis, Figure, Heat, Series
 from dashboards.figures.marks import COLOURS, cut
 
 SYMBOLS = {"triangle": "triangle-up", "cross": "x-thin"}
-MANY = 300  # points that look alike; the page draws more of them as one element (static/clouds.js)
+MANY = 300  # points of a series; the page draws more of them as one element (static/clouds.js)
 
 
 def plotly(figure: Figure | Heat) -> dict[str, Any]:
-    """{data, layout} for `Plotly.react`, the address that a selection leads to, and whether a zoom has more points."""
+    """{data, layout} for `Plotly.react`; for a `Figure` also its `brush` and `thinned`."""
     if isinstance(figure, Heat):
         return {"data": [_heat(figure)], "layout": _layout(figure.x, figure.y, 120 + 28 * len(figure.y.categories))}
     data = [trace for series in figure.series for trace in _traces(series)]
     _share_scale([trace["marker"] for trace in data if "colorbar" in trace.get("marker", {})])
     layout = _layout(figure.x, figure.y, figure.height)
     for name, axis, values in (("xaxis", figure.x, "x"), ("yaxis", figure.y, "y")):
-        if axis.log:  # else most ticks are one digit, far from the number that it belongs to
+        if axis.log:  # else most tick labels are a single digit, far from the power of ten that they belong to
             layout[name] |= _decades([each for some in figure.series for each in getattr(some, values)], axis.bounds)
     named = sum(bool(each.name and len(each.x)) for each in figure.series)
     layout["showlegend"] = named > (
         0 if figure.thinned else 1
-    )  # a zoom may leave one kind, and must not move the figure
+    )  # a zoom may leave one series, and must not move the figure
     return {"data": data, "layout": layout, "brush": figure.brush, "thinned": figure.thinned}
 
 
 def _share_scale(markers: Sequence[dict[str, Any]]) -> None:
-    """Equal numbers get equal colours in all series, and one bar shows them."""
+    """Give all series the same colour scale, and one colour bar."""
     known = [value for each in markers for value in each["color"] if value is not None]
     ends = {"cmin": min(known, default=0.0), "cmax": max(known, default=1.0)}
     for place, each in enumerate(markers):
@@ -43,7 +43,7 @@ def _layout(x: Axis, y: Axis, height: int) -> dict[str, Any]:
     if x.categories:  # room for the first and the last name
         names = [cut(each, 22) for each in x.categories]
         across |= {"range": [-0.5, len(names) - 0.5], "ticktext": [_plain(each) for each in names]}
-        # Plotly would turn long ones to the right and leave out the last, which has no room.
+        # Plotly would turn long names to the right and omit the last one, for lack of room.
         if sum(map(len, names)) > 60:
             across |= {"tickangle": -45, "ticklabeloverflow": "allow"}
     if y.categories:
@@ -65,9 +65,9 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _decades(values: Sequence[float | None], bounds: tuple[float, float] | None) -> dict[str, Any]:
-    """The ticks of a logarithmic axis: whole numbers, at 1, 2 and 5 of each decade if there are one to three.
+    """The ticks of a logarithmic axis: at 1, 2 and 5 of each decade if the values span a factor of 5 to 1000.
 
-    Plotly shows two decades around a single value.
+    Also for a single value, because Plotly shows two decades around it.
     """
     known = bounds or [each for each in values if each and each > 0] or (1.0,)
     low, high = min(known), max(known)
@@ -143,5 +143,5 @@ def _heat(heat: Heat) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """Plotly reads some HTML in texts: `<` would begin a tag."""
+    """The text with HTML escaped: Plotly interprets some tags."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -22,7 +22,7 @@ AXES = {"trials": "Trials that ended", "seconds": "Seconds since the first trial
 
 
 def amounts(table: Tabulated, axis: str) -> Numbers:
-    """Where each trial lies on the horizontal axis; in the order in which the last units ended."""
+    """The position of each trial on the horizontal axis; trials are ordered by the end of their last unit."""
     ordered = in_order(table)
     if axis == "trials":
         column = np.zeros(len(table))
@@ -45,12 +45,12 @@ def arms_of(table: Tabulated) -> list[str]:
 
 
 def shown_arm(arm: str) -> str:
-    """The name of a control arm without what `control` in the search file put before it."""
+    """The name of a control arm without the prefix `control-`."""
     return arm.removeprefix("control-")
 
 
 def history_figure(table: Tabulated, objective: str, axis: str = "trials") -> Figure:
-    """The best value so far of each arm, with what the first control promises for as many trials as a band."""
+    """The best value so far of each arm, and the range of draws from the first control arm."""
     at = amounts(table, axis)
     arms = arms_of(table)
     series = []
@@ -63,8 +63,8 @@ def history_figure(table: Tabulated, objective: str, axis: str = "trials") -> Fi
     if controls and arms[0] == MAIN:
         series.insert(0, _chance(table, objective, controls[0], at))
         note = (
-            f"The band shows where the best of as many trials of {shown_arm(controls[0])} would be in "
-            f"{CONFIDENCE:.0%} of searches, by the results of that arm."
+            f"The band: if as many trials were drawn at random from the results of {shown_arm(controls[0])}, the best "
+            f"value would be in the band in {CONFIDENCE:.0%} of cases."
         )
     return Figure(
         title=f"Best {labelled(objective).lower()} so far",
@@ -128,7 +128,7 @@ def hypervolume_figure(table: Tabulated, objectives: Sequence[str], axis: str = 
 
 
 def rungs_figure(results: Sequence[tuple[int, int, int, str, float]], objective: str, address: str) -> Figure:
-    """What trials reached at each rung, with a line from rung to rung for those that were promoted."""
+    """The results of trials at each rung. A line joins the rungs of each trial that was promoted."""
     by_trial: dict[int, list[tuple[int, float]]] = {}
     for number, _rung, steps, _arm, value in results:
         by_trial.setdefault(number, []).append((steps, value))
@@ -161,7 +161,7 @@ def rungs_figure(results: Sequence[tuple[int, int, int, str, float]], objective:
 
 
 def curves_figure(curves: Mapping[str, Sequence[tuple[int, float | None]]], title: str = "Learning curves") -> Figure:
-    """Training loss by step for some trials, by their names."""
+    """The training loss of some trials by step. curves: {name: [(step, loss), ...]}."""
     series = []
     for place, (name, found) in enumerate(curves.items()):
         step = max(1, len(found) // 400)

@@ -1,4 +1,4 @@
-"""From values to pixels, and round values for the ticks of an axis."""
+"""Maps values to pixels, and chooses round values for the ticks of an axis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dashboards.figures.figure import Axis
 
-MOST = 1e290  # of an end of an axis: with room at both ends their difference is a number too
+MOST = 1e290  # of an end of an axis: the length of an axis with margins must be finite
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Scale:
         return self.low <= value <= self.high
 
     def ticks(self, most: int = 7) -> list[float]:
-        """Round values inside, at most about `most`."""
+        """Round values between the ends, about `most` of them at most."""
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             for parts in ((1, 2, 5), (1, 3), (1,)):
@@ -50,7 +50,7 @@ class Scale:
 
 
 def scale_of(axis: Axis, values: Iterable[float | None], start: float, end: float) -> Scale:
-    """The scale that shows all these values, with some room at both ends."""
+    """A scale that shows all these values, with a margin at both ends, or the bounds of the axis."""
     if axis.categories:
         return Scale(-0.5, len(axis.categories) - 0.5, start, end)
     known = [each for each in values if each is not None and math.isfinite(each) and (each > 0 or not axis.log)]

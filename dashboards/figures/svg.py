@@ -1,4 +1,4 @@
-"""Draws figures as SVG, without a script. Colours are classes: the stylesheet of the page, or `STYLE` in a file."""
+"""Draws figures as SVG, without JavaScript. Colours are CSS classes: of the page, or of `STYLE` in a file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dashboards.figures.markup import element, escaped, label
 from dashboards.figures.scale import Scale, scale_of
 
 WIDTH, LEFT, BOTTOM = 720, 64, 48
-DENSE = 1000  # points; more of them are one element without names and links, which a browser draws ten times faster
-SLOPE, LONGEST = 28, 26  # degrees, and letters, of names below an axis that are too long to be beside one another
+DENSE = 1000  # points of a series; more are one element without names and links: it is drawn ten times faster
+SLOPE, LONGEST = 28, 26  # degrees and letters of names below an axis that would overlap if they were horizontal
 
 
 def svg(figure: Figure | Heat, *, alone: bool = False, width: int = WIDTH) -> str:
-    """The figure as an SVG element. alone: with its own styles, for a file."""
+    """The figure as an SVG element. alone: include the styles, for a separate file."""
     if isinstance(figure, Heat):
         height, parts = heat_height(figure), list(heat_parts(figure, width))
     else:
@@ -31,7 +31,7 @@ def svg(figure: Figure | Heat, *, alone: bool = False, width: int = WIDTH) -> st
 
 
 def _role(figure: Figure | Heat) -> str:
-    """A picture with links in it is a group: the parts of an image cannot be reached."""
+    """The ARIA role: a group if there are links, because assistive technology ignores the parts of an image."""
     has_links = isinstance(figure, Figure) and any(each.links for each in figure.series)
     return "group" if has_links else "img"
 
@@ -80,7 +80,7 @@ def _axes(figure: Figure, x: Scale, y: Scale, width: int, height: int) -> Iterat
 
 
 def _slope(axis: Axis, scale: Scale) -> float:
-    """The height in pixels that names below the axis need besides their line: they are turned if they are too long."""
+    """The extra height in pixels for the names below the axis: names that are too long are turned. 0 if none is."""
     longest = LETTER * max((len(cut(name, LONGEST)) for name in axis.categories), default=0)
     room = abs(scale(1) - scale(0)) if len(axis.categories) > 1 else longest
     return longest * math.sin(math.radians(SLOPE)) if longest > room else 0.0
@@ -147,7 +147,7 @@ def _series(series: Series, x: Scale, y: Scale, shades: Sequence[int | None]) ->
 
 
 def _clouds(series: Series, places: Sequence[tuple[float, float] | None], colours: Sequence[str]) -> Iterator[str]:
-    """One element for all points of a colour. Dots are lines without a length, whose round ends are the points."""
+    """One element for all points of a colour. A dot is a line of length zero with round ends."""
     r = series.size / 2
     found: dict[str, list[str]] = {}
     for place, colour in zip(places, colours):

@@ -1,1 +1,1 @@
-"""One page a file: from what the address asks to values, tables and figures."""
+"""One file for each page: it turns the parameters of an address into values, tables and figures."""

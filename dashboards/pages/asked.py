@@ -1,4 +1,4 @@
-"""What a page function gets: the databases, the parameters of the address, its study, what computes costs."""
+"""The argument of a page function: databases, parameters of the address, study, and the process for costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dashboards.server.sources import Sources, StudyCache
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A request for a page. number: of the trial in the address."""
+    """A request for a page. path: of the address, without its ending."""
 
     sources: Sources
     parameters: Parameters
@@ -27,5 +27,5 @@ class Ask:
 
 
 def crumbs(study: StudyCache, *more: tuple[str, str]) -> list[tuple[str, str]]:
-    """The way from the first page to a page of `study`."""
+    """The breadcrumbs of a page of `study`: (name, address) of each page above it."""
     return [("Studies", "/"), (study.study.name, study.address), *more]

@@ -1,4 +1,4 @@
-"""What predicts quality, and whether the search is better than chance, as trials ended."""
+"""What predicts quality, and whether the search is better than its control, as trials end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dashboards.view import Column, Table, View
 from nas.rank_correlation import CONFIDENCE, LEAST, correlation
 from nas.store.records import MAIN
 
-POINTS = 24  # at which correlations are computed
-MOST = 3000  # trials that they are computed of
+POINTS = 24  # numbers of trials at which correlations are computed, at most
+MOST = 3000  # trials for correlations
 PREDICTORS = (
     *(Column("name", "Predictor"), Column("value", "Rank correlation", "number"), Column("low", "Low", "number")),
     *(Column("high", "High", "number"), Column("trials", "Trials", "number"), Column("verdict", "What it means")),
@@ -61,7 +61,9 @@ def view(ask: Ask) -> View:
         shown={"address": study.address},
         tables={
             "predictors": Table(
-                columns=PREDICTORS, rows=predictors, empty=f"Nothing can be told before {LEAST} trials."
+                columns=PREDICTORS,
+                rows=predictors,
+                empty=f"Correlations need {LEAST} trials that were trained longest.",
             ),
             "arms": Table(columns=ARMS, rows=_arms(table, names[0]) if names else [], empty="No trial has ended yet."),
         },
@@ -72,7 +74,7 @@ def view(ask: Ask) -> View:
 
 
 def _predictors(study: StudyCache, objective: str) -> dict[str, Numbers]:
-    """What is known before a trial is trained to the end: sizes, probes, costs, and the result of the first rung."""
+    """The quantities that are known before training ends: sizes, costs, probes, and the result of the first rung."""
     table = study.table
     found = {"Parameters": table.numbers["parameters"], "Training FLOPs": table.numbers["step_flops"]}
     for number_of, column in _columns(study, objective).items():
@@ -97,7 +99,7 @@ def _columns(study: StudyCache, objective: str) -> Mapping[str, Numbers]:
         if len(rows) == len(numbers):  # else the study has grown since the table was read
             column[rows] = [values[number] for number in numbers]
         made[name] = column
-    if (table.rung[table.longest] == 0).any():  # the first rung is the last one: it would predict itself
+    if (table.rung[table.longest] == 0).any():  # the first rung is the last one, so it would predict itself
         made.pop(f"{labelled(objective)} at rung 0", None)
     return made
 
@@ -137,7 +139,7 @@ def _audit(table: Tabulated, known: Mapping[str, Numbers], objective: str) -> tu
         y=Axis(label="Rank correlation"),
         series=(zero, *series) if longest else (),
         note=f"Spearman's correlation with {CONFIDENCE:.0%} intervals, recomputed as trials ended. Trials of a higher "
-        "rung were chosen for their quality, so all correlations are weaker than among all trials.",
+        "rung were chosen for their quality, so their correlations are lower than those of all trials would be.",
         empty=f"Correlations need {LEAST} trials that were trained longest.",
     )
     return figure, listed

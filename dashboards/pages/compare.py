@@ -17,7 +17,7 @@ MOST = 6
 
 
 def view(ask: Ask) -> View:
-    """The page of a comparison. Raises NotFound for a trial that does not exist."""
+    """The page of a comparison. Raises NotFound for a trial that does not exist, BadRequest for invalid numbers."""
     study = ask.of
     numbers = ask.parameters.wholes("trials", MOST)
     for number in numbers:
@@ -63,5 +63,5 @@ def view(ask: Ask) -> View:
 
 
 def _value(choices: Mapping[str, Any] | None, hole: str) -> str | None:
-    """None if the trial has no such hole."""
+    """The value of a hole as text; None if the trial does not have this hole."""
     return written(choices[hole]) if choices and hole in choices else None

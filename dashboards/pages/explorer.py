@@ -1,4 +1,4 @@
-"""Any architecture or space: its drawing and costs, mistakes at their lines, samples, mutations and crossovers."""
+"""Any architecture or space: its picture and costs, mistakes with line numbers, samples, mutations, crossovers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
 
 ACTIONS = ("show", "sample", "mutate", "crossover")
-FRONT = 50  # trials of a front that are compared
+FRONT = 50  # trials of a front that are compared with the text
 EXAMPLE = """kind: decoder
 width: 64
 vocabulary: 256
@@ -59,7 +59,7 @@ def view(ask: Ask) -> View:
         space = {"space": versions[-1].text} if versions else {}
         changed = asked(action=action, text=text, seed=seed, **space, **other)
     elif action != "show":
-        notes.append("Choose a study: its space says what can be changed.")
+        notes.append("Choose a study: only the holes of its space can be changed.")
     shown = changed.get("text") or text
     found = asked(action="show", text=shown, length=length) if not changed.get("problems") else changed
     lines, problem = open_or_none(lambda: outline(shown))
@@ -121,7 +121,7 @@ def _best(study: StudyCache) -> str:
 
 
 def _near(study: StudyCache, text: str) -> list[dict[str, Any]]:
-    """The architectures on the front of a study, those with the fewest different lines first."""
+    """The 8 architectures on the front of a study that differ from `text` in the fewest lines, nearest first."""
     table = study.table
     if not table.signs:
         return []

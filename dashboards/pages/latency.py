@@ -1,4 +1,4 @@
-"""Latency tables: architectures measured as a whole next to the prediction from their pieces, and the pieces."""
+"""Latency tables: measured latencies of architectures, the predictions from their pieces, and the pieces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nas.latency.stored import Compared
 from nas.report.tables import short
 from nas.store import Measurement
 
-MOST = 5000  # pieces of a database
+MOST = 5000  # pieces of a database that are shown
 PREDICTIONS = (
     *(Column("architecture", "Architecture", "code"), Column("measured", "Measured (ms)", "number", sorts=True)),
     *(Column("low", "Low (ms)", "number"), Column("high", "High (ms)", "number")),
@@ -35,7 +35,7 @@ PIECES = (
 SYMBOLS = ("circle", "square", "diamond", "triangle", "star")
 NOTHING = (
     "No architecture was measured both as a whole and by its pieces. A search whose objective `latency` may predict "
-    "(`method: auto` or `predicted`) measures some of its space both ways before it begins."
+    "(`method: auto` or `predicted`) measures some architectures both ways before it starts."
 )
 
 
@@ -92,7 +92,7 @@ def _prediction(source: Source, names: Mapping[str, str], each: Compared) -> dic
 
 
 def _pieces(source: Source) -> list[dict[str, Any]]:
-    """The newest time of each piece."""
+    """The newest measurement of each piece."""
     names = _names(source)
     rows = {(row.device, row.problem): row for row in source.reader.measurements(stored.PIECE) if row.milliseconds}
     return [_piece(source, names, row) for row in list(rows.values())[-MOST:]]
@@ -130,7 +130,7 @@ def _summary(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _figure(found: Sequence[Mapping[str, Any]]) -> Figure:
-    """Predicted against measured milliseconds: on the line they are equal."""
+    """Predicted against measured milliseconds, with a line where they are equal."""
     known = [each for each in found if each["predicted"] is not None]
     series = []
     for place, where in enumerate(dict.fromkeys(each["conditions"] for each in known)):
@@ -155,6 +155,6 @@ def _figure(found: Sequence[Mapping[str, Any]]) -> Figure:
         y=Axis(label="Predicted (ms)", log=True),
         series=(equal, *series) if known else (),
         note="Each prediction is the sum of the measured pieces, corrected by the median ratio of the other "
-        "architectures in the same conditions, so it does not know its own measurement.",
+        "architectures under the same conditions. It does not use the measurement of the architecture itself.",
         empty="A prediction needs three architectures that were measured as a whole and by their pieces.",
     )

@@ -1,4 +1,4 @@
-"""The sequence length that the costs of a study are computed for: that of its task."""
+"""The sequence length for the costs of a study: the length of its task."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from dashboards.explorer.process import Unavailable, Worker
 from dashboards.server.sources import StudyCache
 
-USUAL = 1024  # positions, for what belongs to no task
-UNKNOWN = f"The task of this study does not tell its length, so costs are those of {USUAL:,} positions."
+USUAL = 1024  # positions, if there is no task
+UNKNOWN = f"The length of the task of this study is unknown, so costs are for {USUAL:,} positions."
 
 
 def task_length(study: StudyCache, worker: Worker) -> int | None:
-    """The length of the task; None if only the user's own code could tell. Raises Unavailable."""
+    """The length of the task; None if only the user's own code knows it. Raises Unavailable without torch."""
     config: Any = study.study.config if isinstance(study.study.config, dict) else {}
     task = config.get("task") if isinstance(config.get("task"), dict) else {}
     name, options = str(task.get("name", "")), task.get("options")
@@ -21,7 +21,7 @@ def task_length(study: StudyCache, worker: Worker) -> int | None:
         return worker.ask(action="length", task=name, options=options).get("length")
     read, batch, named = config.get("step_tokens"), options.get("batch"), options.get("length")
     if isinstance(read, int) and isinstance(batch, int) and batch > 0:
-        return read // batch  # all positions of a step, of how many sequences
+        return read // batch  # positions of a step / sequences of a step
     return named if isinstance(named, int) and named > 0 else None
 
 

@@ -1,4 +1,4 @@
-"""The family of all trials: which operators made them, which improved on their parents, and the line of the best."""
+"""The lineage of all trials: which operators made them, which improved on their parents, and the best one's line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPERATORS = (
 
 
 def view(ask: Ask) -> View:
-    """The page of the family."""
+    """The page of the lineage."""
     study, table = ask.of, ask.of.table
     family = study.grown("lineage", lambda before: lineage(study.reader, study.study, before))
     names = [each["name"] for each in study.study.objectives]
@@ -65,11 +65,11 @@ def _best(table: Tabulated, objective: str) -> int | None:
 
 
 def _operators(table: Tabulated, family: Lineage, objective: str) -> list[dict[str, object]]:
-    """One row an operator. A trial is better than its parent if both were trained longest."""
+    """One row for each operator. A trial is compared only with parents that were also trained longest."""
     scores, searched = _scores(table, objective), set(table.number[table.texts["purpose"] == SEARCH].tolist())
     rows: dict[str, dict[str, float]] = {}
     for number, origin in family.origins.items():
-        if number not in searched:  # the finals train what the search found
+        if number not in searched:  # the finals train again what the search found
             continue
         row = rows.setdefault(origin.operator, {"trials": 0, "scored": 0, "improved": 0, "compared": 0})
         row["trials"] += 1
@@ -95,7 +95,7 @@ def _operators(table: Tabulated, family: Lineage, objective: str) -> list[dict[s
 
 
 def _scores(table: Tabulated, objective: str) -> Mapping[int, float]:
-    """{trial: objective, as if it were minimised} of the trials that were trained longest."""
+    """{trial: objective, with a sign such that smaller is better} of the trials that were trained longest."""
     if objective not in table.values:
         return {}
     rows = np.flatnonzero(table.longest)
@@ -104,7 +104,7 @@ def _scores(table: Tabulated, objective: str) -> Mapping[int, float]:
 
 
 def _figure(table: Tabulated, family: Lineage, objective: str, address: str) -> Figure:
-    """Every trial by its number; a line leads from parent to child for the ancestors of the front."""
+    """The trials by number, with lines from parents to children among the ancestors of the front."""
     searched = np.flatnonzero(table.searched)
     values = dict(zip(table.number[searched].tolist(), table.values[objective][searched].tolist()))
     edges: list[tuple[float | None, float | None]] = []

@@ -8,7 +8,7 @@ from dashboards.view import View
 
 
 def view(ask: Ask) -> View:
-    """What is known without the trials. With JavaScript it asks again, without it is loaded again."""
+    """What is known before the trials are read. JavaScript updates the page; without JavaScript it reloads itself."""
     found = known_at_once(ask.of)
     budget = f" of {found['budget']:,}" if found["budget"] else ""
     facts = [

@@ -1,4 +1,4 @@
-"""Time against what the compiled kernels of a configuration use of a GPU: registers and shared memory."""
+"""Time against the registers and the shared memory of the compiled kernels of a configuration on a GPU."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ COLUMNS = (
 FIGURES: Mapping[str, tuple[str, str, float, str]] = {
     "registers": (
         "Time against registers",
-        "Registers of a thread",
+        "Registers per thread",
         1,
         "If a call launches several kernels, the one with the most registers counts.",
     ),
     "shared": (
         "Time against shared memory",
-        "KiB of shared memory of a program",
+        "Shared memory per program (KiB)",
         1024,
         "If a call launches several kernels, the one with the most shared memory counts.",
     ),
 }
-SPILLS = " A triangle spills: its threads keep values in memory, because there are too few registers."
+SPILLS = " Triangles spill registers: their threads keep values in memory, because there are too few registers."
 EMPTY = (
-    "No device reported registers and shared memory for this problem. Triton reports them for kernels that it compiled "
-    "for a GPU; a CPU and Triton's interpreter have none, and earlier versions did not keep them. On a machine with a "
-    "GPU, `nas tune run OPERATION --again` measures known configurations again."
+    "No device reported registers and shared memory for this problem. Triton reports them for kernels that it compiles "
+    "for a GPU, but not on a CPU or in its interpreter. Earlier versions did not store them. On a machine with a GPU, "
+    "`nas tune run OPERATION --again` measures known configurations again."
 )
 
 
 def used(each: Measurement) -> dict[str, int]:
-    """What a measurement says of its kernels, by name; a database may hold other values."""
+    """The resources of the kernels of a measurement, by name. Invalid values in the database are left out."""
     found = each.resources if isinstance(each.resources, Mapping) else {}
     return {name: found[name] for name in NAMES if type(found.get(name)) is int and found[name] >= 0}
 
 
 def figures(measured: Sequence[Measurement], names: Mapping[str, str]) -> dict[str, Figure]:
-    """A figure for each resource that is known; one that says why there is none if none is."""
+    """A figure for each known resource. If there is none, an empty figure that says why."""
     timed = [each for each in measured if each.milliseconds]
     found = {name: _figure(name, timed, names) for name in FIGURES}
     found = {name: figure for name, figure in found.items() if not figure.is_empty}

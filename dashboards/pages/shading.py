@@ -1,4 +1,4 @@
-"""What shades the picture of an architecture: a cost, or the measured time of its blocks where they were timed."""
+"""The shading of the picture of an architecture: by a cost, or by the measured time of its blocks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from nas.store import Trial
 
 COSTS = ("flops", "parameters", "state_bytes")
 NOTE = (
-    "The time of a line is the sum of its blocks, which were timed one by one. A norm counts with the block around it; "
-    "the embedding and the logits are part of the first line."
+    "The time of a line is the sum of the times of its blocks, which were timed one by one. The time of a norm is part "
+    "of the block around it. The embedding and the logits are part of the first line."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shaded:
-    """The lines of the picture. offered: {word of the address: name} of what can shade it; chosen: one of them.
+    """The lines of the picture.
 
-    quantity: the cost of the lines that shades them. is_settled: False if more may be offered soon.
+    offered: {word in the address: name} of the possible shadings. chosen: one of them. quantity: the cost of the lines
+    that shades them. is_settled: False if more shadings may be offered soon.
     """
 
     lines: Sequence[Line]
@@ -35,7 +36,7 @@ class Shaded:
     is_settled: bool = True
 
     def table(self) -> Table:
-        """The numbers of the picture."""
+        """The numbers of the picture as a table."""
         names = [name for name in QUANTITIES if any(name in line.cost for line in self.lines)]
         labels = QUANTITIES | {"milliseconds": "Time (ms)"}
         kinds = {"state_bytes": "bytes"}
@@ -45,7 +46,7 @@ class Shaded:
 
 
 def shaded(ask: Ask, trial: Trial, lines: Sequence[Line]) -> Shaded:
-    """The lines as the address asks for them. Raises BadRequest for what nothing could ever shade."""
+    """The lines with the shading that the address asks for. Raises BadRequest for an unknown shading."""
     offered = {name: QUANTITIES[name] for name in COSTS}
     made: dict[str, Sequence[Line]] = {}
     notes: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The space of a study: its holes, how often each value was tried and how it scored, which matter, what grew when."""
+"""The space of a study: its holes, the trials and scores of each value, the importance of holes, and its versions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dashboards.pages.asked import Ask, crumbs
 from dashboards.server.sources import StudyCache
 from dashboards.view import Column, View, paged
 
-MOST = 2000  # trials that are read, those trained longest and newest
+MOST = 2000  # trials that are read: those trained longest first, then by number
 AXES = 5  # holes in the parallel coordinates
 
 
 @dataclass(frozen=True)
 class Holes:
-    """The points of some trials, hole by hole, and what was found about them."""
+    """The values of some trials by hole, and statistics about them."""
 
     numbers: list[int]
     columns: dict[str, list[Any]]
@@ -87,7 +87,7 @@ def view(ask: Ask) -> View:
 
 
 def holes_of(study: StudyCache, objective: str) -> Holes:
-    """What the trials of the search say about the holes; computed again when the study has grown by a tenth."""
+    """Statistics about the holes in the trials of the search; computed again if a tenth more units have ended."""
     table = study.table
 
     def compute() -> Holes:
@@ -110,7 +110,7 @@ def holes_of(study: StudyCache, objective: str) -> Holes:
 
 
 def parallel_of(study: StudyCache, objective: str) -> Figure:
-    """The trials that were trained longest across the most important holes and all objectives."""
+    """Parallel coordinates of the longest trained trials: the most important holes and all objectives."""
     table, holes = study.table, holes_of(study, objective)
     rows = table.rows_of(holes.numbers)
     kept = np.flatnonzero(table.longest[rows]) if len(rows) == len(holes.numbers) else np.zeros(0, dtype=int)
@@ -122,7 +122,7 @@ def parallel_of(study: StudyCache, objective: str) -> Figure:
 
 
 def _changes(texts: list[str]) -> list[str]:
-    """What each version of the space changed, as lines with + and -; nothing for the first."""
+    """The changes of each version of the space, as lines with + and -; empty for the first."""
     found = [""] if texts else []
     for before, after in pairwise(texts):
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)

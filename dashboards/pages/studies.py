@@ -72,7 +72,7 @@ def _rows(source: Source, wanted: str) -> list[dict[str, Any]]:
 
 
 def _row(study: StudyCache) -> dict[str, Any]:
-    """A study in one row. While a large study is read for the first time, what one light query says."""
+    """The row of a study. While a large study is read for the first time: only what a fast query gives."""
     whole: Callable[[], dict[str, Any]] = partial(study.remember, "row", partial(summary, study))
     if study.is_read:
         with study.free() as is_free:
@@ -85,7 +85,7 @@ def _row(study: StudyCache) -> dict[str, Any]:
 
 
 def summary(study: StudyCache) -> dict[str, Any]:
-    """All that a row says. It needs the trials."""
+    """The complete row of a study. Reads the trials. Raises StoreError."""
     table, of = study.table, study.study
     objective = of.objectives[0]["name"] if of.objectives else ""
     growth = best_so_far(table, objective) if objective in table.values else None
@@ -101,7 +101,7 @@ def summary(study: StudyCache) -> dict[str, Any]:
 
 
 def known_at_once(study: StudyCache) -> dict[str, Any]:
-    """What can be said without reading the trials."""
+    """The part of a row that is known without reading the trials. Raises StoreError."""
     counts = {(each.purpose, each.state.value): each.trials for each in study.reader.counts(study.study.id)}
     return _counted(study, counts, activity.progress(study.reader, study.study))
 
@@ -128,7 +128,7 @@ def _counted(study: StudyCache, counts: Mapping[tuple[str, str], int], units: li
 
 
 def _state(counts: Mapping[tuple[str, str], int], units: list[UnitProgress]) -> str:
-    """What happens to a study, in a few words. counts: {(purpose, state): trials}."""
+    """The state of a study in a few words. counts: {(purpose, state): trials}."""
     if units:
         doing = activity.of_all(unit.activity for unit in units)
     elif any(state == TrialState.RUNNING for _, state in counts):

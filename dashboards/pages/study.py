@@ -1,4 +1,4 @@
-"""One study: how it stands, its front, its history, what was learned, what failed, and all its trials."""
+"""One study: its state, front, history, importance of holes, failures, and all its trials."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from nas.report.tables import duration, reason, short
 from nas.store.records import SEARCH
 from searchspace.wording import plural
 
-MOST_RUNGS = 20_000  # results of rungs that are read
+MOST_RUNGS = 20_000  # results of rungs that are read, at most
 CURVES = 8  # of the best trials
 HIDDEN = ("task_source", "vocabulary", "data_facts", "learned", "step_tokens")
 FAILURES = (
     *(Column("kind", "Kind"), Column("trials", "Trials", "number")),
-    *(Column("first", "First", "number"), Column("message", "Its message")),
+    *(Column("first", "First", "number"), Column("message", "Message of the first")),
 )
 UNITS = (
     *(Column("unit", "Unit"), Column("state", "State", "state"), Column("step", "Step", "number")),
@@ -90,7 +90,7 @@ def view(ask: Ask) -> View:
 
 
 def status_of(study: StudyCache) -> Status:
-    """How the study stands now; read once for all its pages."""
+    """The current status of the study; read once for all its pages. Raises StoreError."""
     return study.remember("status", lambda: report.status(study.reader, study.study))
 
 
@@ -135,7 +135,7 @@ def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
 
 
 def _is_wide(table: Any, name: str) -> bool:
-    """Whether the values span so much that a logarithmic axis shows more."""
+    """Whether a logarithmic axis is better: all values are positive and span more than a factor of 8."""
     values = table.column(name)[table.searched]
     return bool(len(values)) and bool(values.min() > 0) and bool(values.max() / values.min() > 8)
 
@@ -165,13 +165,13 @@ def facts(study: StudyCache, status: Status) -> list[tuple[str, str, str]]:
     found.append(("Trained", duration(status.trained_seconds), "over all workers"))
     if status.eta:
         found.append(
-            ("Time left", eta_text(status.eta).removeprefix("about ").removesuffix(" left"), "by the pace so far")
+            ("Time left", eta_text(status.eta).removeprefix("about ").removesuffix(" left"), "at the pace so far")
         )
     return found
 
 
 def progress_of(status: Status) -> tuple[float, str] | None:
-    """(share from 0 to 1, in words) of the budget; None if it has no such limit."""
+    """(share from 0 to 1, text) of the budget that is used; None if the budget has no limit."""
     started = sum(status.states.values())
     if status.budget:
         return min(1.0, started / status.budget), f"{started:,} of {status.budget:,} trials started"
@@ -180,7 +180,7 @@ def progress_of(status: Status) -> tuple[float, str] | None:
 
 
 def _said(status: Status) -> list[str]:
-    """The verdict: its first sentence, and the rest if there is more."""
+    """The first sentence of the verdict, and the rest if there is more; empty without a verdict."""
     if status.verdict is None:
         return []
     first, stop, rest = status.verdict.sentence.partition(". ")
@@ -188,7 +188,7 @@ def _said(status: Status) -> list[str]:
 
 
 def _filters(ask: Ask, kinds: list[str]) -> list[tuple[str, str, list[tuple[str, str]], str]]:
-    """(parameter, name, [(value, name)], what is chosen) of the filters that this study has a use for."""
+    """(parameter, name, [(value, name)], the chosen value) of the filters that are useful for this study."""
     arms = [(arm, arm) for arm in ask.of.table.words("arm")]
     own = [(kind, kind) for kind in kinds]
     found = [("arm", "Arm", arms if len(arms) > 1 else []), ("failure", "Failure", own)]
@@ -216,7 +216,7 @@ def _units(ask: Ask) -> Table:
 
 
 def _failures(ask: Ask) -> Table:
-    """Failures by kind with the message of the first one."""
+    """The failures by kind, with the message of the first failed trial."""
     study, table = ask.of, ask.of.table
     rows = study.of_results("failures", lambda: _failure_kinds(study, table))
     others = dict.fromkeys(("state", "purpose", "front", "arm", "q", "page"))
@@ -246,7 +246,7 @@ def _finals(status: Status) -> Table:
 
 
 def search_file(config: Any) -> str:
-    """The search file that a study keeps, as YAML."""
+    """The stored search file of a study, as YAML."""
     shown = (
         {name: value for name, value in config.items() if name not in HIDDEN} if isinstance(config, dict) else config
     )

@@ -1,4 +1,4 @@
-"""One trial: its architecture, costs, learning curve, rungs, family, neighbours, and the latency that was measured."""
+"""One trial: its architecture, costs, learning curve, rungs, family, neighbours, and its measured latency."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def view(ask: Ask) -> View:
 
 
 def _lines(ask: Ask, trial: Trial) -> tuple[list[Line], str]:
-    """The lines of the picture, with costs if they are known or can be computed, and what was in the way."""
+    """The lines of the picture, with costs if they are stored or can be computed, and a remark or error message."""
     if known := kept_lines(ask.of, trial):
         return known, ""
     length, remark = length_or_usual(ask.of, ask.worker)
@@ -119,7 +119,7 @@ def _lines(ask: Ask, trial: Trial) -> tuple[list[Line], str]:
 
 
 def kept_lines(study: StudyCache, trial: Trial) -> list[Line]:
-    """The lines with their costs, as the study keeps them since the trial was added; none if it does not."""
+    """The lines with their costs, as stored when the trial was added; empty if they were not stored."""
     drawing = kept(study.reader.drawing(study.study.id, trial.architecture_hash))
     return [line_of(row) for row in drawing.rows[:MOST_LINES]] if drawing is not None else []
 
@@ -192,7 +192,7 @@ def _value(study: StudyCache, number: int) -> float | None:
 
 
 def family_table(study: StudyCache, trial: Trial, family: Lineage) -> Table:
-    """The ancestors, itself and the children, with what changed between each and its first parent."""
+    """The trial, its ancestors and its children, each with its differences from its first parent."""
     ancestors = family.ancestors(trial.number, 12)
     searched = set(study.table.number[study.table.texts["purpose"] == SEARCH].tolist())
     children = [number for number in family.children.get(trial.number, []) if number in searched][:12]
@@ -233,18 +233,18 @@ def _origin(family: Lineage, number: int) -> str:
 
 
 def change_text(change: Any) -> str:
-    """times: 2 → 3, with the short name of the hole."""
+    """A change as text, with the short name of the hole: times: 2 → 3."""
     before, after = ("none" if each is None else each for each in (change.before, change.after))
     return f"{hole_name(change.path)}: {before} → {after}"
 
 
 def hole_name(path: str) -> str:
-    """A path without what all paths have, and not too long: body[1].residual.of[0].gru becomes body[1].gru."""
+    """A path without its common parts, cut if it is long: body[1].residual.of[0].gru becomes body[1].gru."""
     return cut(path.replace(".residual.of[0]", "").replace(".residual.", "."), 48)
 
 
 def _neighbours(study: StudyCache, trial: Trial) -> Table:
-    """The trials whose points differ in the fewest holes, among those that were trained longest."""
+    """The trials whose points differ in the smallest share of holes, among those that were trained longest."""
     table = study.table
     rows = np.flatnonzero(table.longest)
     own = table.steps[rows] if len(rows) else rows
@@ -262,4 +262,4 @@ def _neighbours(study: StudyCache, trial: Trial) -> Table:
 def _served(trial: Trial) -> Table:
     rows = evidence.served({name: found for name, found in (trial.evidence or {}).items() if "served" in found})
     columns = [Column(name, name.title()) for name in ("operation", "problem", "choice", "why")]
-    return Table(columns=columns, rows=rows, empty="No operation was served by a tuned choice.")
+    return Table(columns=columns, rows=rows, empty="No operation used a tuned choice.")

@@ -15,7 +15,7 @@ STATES = ("any", "waiting", "running", "complete", "stopped", "failed")
 
 
 def trials_table(ask: Ask) -> Table:
-    """One page of the trials that the address asks for."""
+    """One page of the trials that the address asks for. Raises BadRequest for an invalid parameter."""
     parameters, table = ask.parameters, ask.of.table
     names = list(table.values)
     keys = ["trial", *names, "rung", "steps", "parameters", "seconds"]

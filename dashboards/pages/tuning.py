@@ -1,4 +1,4 @@
-"""What the tuner measured: operations, problems, devices; for one problem its configurations and its progress."""
+"""The results of the tuner: operations, problems and devices; of one problem, configurations and progress."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from nas.latency import stored
 from nas.store.measurements import Measured, Measurement
 
 MOST = 2000  # problems in the list
-MOST_BESIDE = 40  # problems in the picture of several devices
+MOST_BESIDE = 40  # problems in the figure that compares devices
 WHY = {
-    "exact": "it was tuned here",
+    "exact": "it was tuned for this problem",
     "locked": "it was tuned, and the table is locked",
     "bucket": "it is the best choice for problems of this size",
     "near": "it was tuned for the nearest problem",
@@ -47,7 +47,10 @@ CONFIGURATIONS = (
 
 
 def view(ask: Ask) -> View:
-    """The page of the tuner. Raises NotFound for a database that is not shown."""
+    """The page of the tuner.
+
+    Raises BadRequest for a database that is not shown, NotFound for a problem without measurements.
+    """
     sources = {source.key: source for source in _sources(ask)}
     keys = list(sources)
     rows, problems = [], []
@@ -92,20 +95,20 @@ def view(ask: Ask) -> View:
 
 
 def _sources(ask: Ask) -> list[Source | KernelsFolder]:
-    """The databases, and the tuner's own folder if the server shows what is there by default."""
+    """The databases, and the default folder of the tuner if the user chose no databases."""
     shows = ask.sources.is_default and ask.worker.is_possible
     return [*ask.sources.all(), *([KernelsFolder(ask.worker)] if shows else [])]
 
 
 def _serves(ask: Ask, operation: str, dtype: str, problem: str) -> str:
-    """What serves a problem on the machine of the server, as a sentence; nothing if that is not known."""
+    """A sentence: which choice is used for a problem on the machine of the server. Empty if it is unknown."""
     try:
         found = ask.worker.ask(action="serves", operation=operation, dtype=dtype, problem=problem)
     except Unavailable:
         return ""
     if not found:
         return ""
-    return f"On this machine, {found['choice']} serves this problem: {WHY.get(found['why'], found['why'])}."
+    return f"On this machine, {found['choice']} is used for this problem: {WHY.get(found['why'], found['why'])}."
 
 
 def _listed(source: Source | KernelsFolder) -> list[dict[str, Any]]:
@@ -129,7 +132,7 @@ def _row(source: Source | KernelsFolder, each: Measured, names: Mapping[str, str
 
 
 def readable(problem: str) -> str:
-    """A problem as people read it: rows=128 columns=64 causal=true."""
+    """A problem as readable text: rows=128 columns=64 causal=true."""
     try:
         data = json.loads(problem)
         pairs = [pair for key in ("sizes", "flags") for pair in data.get(key, ())]
@@ -173,7 +176,7 @@ def _configurations(ask: Ask, newest: Sequence[Measurement], names: Mapping[str,
 
 
 def _progress(measured: Sequence[Measurement], names: Mapping[str, str]) -> Figure:
-    """Each measurement in its order, and the best so far on each device."""
+    """The measurements in their order, and the best so far on each device."""
     series = []
     for place, device in enumerate(dict.fromkeys(each.device for each in measured)):
         own = [each for each in measured if each.device == device and each.milliseconds]
@@ -185,8 +188,8 @@ def _progress(measured: Sequence[Measurement], names: Mapping[str, str]) -> Figu
         texts = [f"{each.implementation} {each.configuration}" for each in own]
         series.append(Series(name=name, x=xs, y=values, colour=place + 4, text=texts, size=5))
     return Figure(
-        title="Progress towards the best",
-        x=Axis(label="Measurements in their order"),
+        title="Progress of tuning",
+        x=Axis(label="Measurement"),
         y=Axis(label="Milliseconds", log=True),
         series=tuple(series),
         empty="No configuration ran without a failure.",
@@ -194,7 +197,7 @@ def _progress(measured: Sequence[Measurement], names: Mapping[str, str]) -> Figu
 
 
 def _heats(newest: Sequence[Measurement]) -> dict[str, Heat]:
-    """For each implementation with two parameters or more: the lowest time for each pair of the most varied two."""
+    """For each implementation with at least two parameters: the lowest time by the two parameters with most values."""
     found: dict[str, Heat] = {}
     grouped: dict[str, list[tuple[dict[str, Any], float]]] = {}
     for each in newest:
@@ -238,7 +241,7 @@ def _settings(configuration: str) -> dict[str, Any]:
 
 
 def _telling(problems: Sequence[tuple[str, str]]) -> list[str]:
-    """The operations with those sizes and flags in which its problems differ."""
+    """A name for each (operation, problem): the operation with the sizes and flags in which its problems differ."""
     shared: dict[str, set[str]] = {}
     for operation, problem in problems:
         words = set(problem.split())
@@ -250,7 +253,7 @@ def _telling(problems: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _side_by_side(rows: Sequence[Mapping[str, Any]], operation: str) -> Heat | None:
-    """How the best times of each problem on several devices compare, if there are such problems."""
+    """The best times of each problem on several devices, compared; None if there is no such problem."""
     own = [row for row in rows if (not operation or row["operation"] == operation) and row["best"] is not None]
     names = _telling([(row["operation"], f"{row['dtype']} {row['problem']}") for row in own])
     best: dict[str, dict[str, float]] = {}
@@ -268,7 +271,7 @@ def _side_by_side(rows: Sequence[Mapping[str, Any]], operation: str) -> Heat | N
         y=Axis(label="Problem", categories=tuple(problems)),
         z=[[_times(best[problem], device) for device in devices] for problem in problems],
         label="times the fastest",
-        note="The best time of a problem on each device, divided by that on its fastest device.",
+        note="The best time of a problem on each device, divided by its time on the fastest device.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a report says: the page of the study with its figures, architectures, trials and environment."""
+"""The content of a report: the page of the study with its figures, architectures, trials and environment."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dashboards.view import Table, View
 from nas.report.data import data_lines
 from nas.report.tables import short
 
-MOST_TRIALS = 1000  # in the table; the best ones of a larger study
+MOST_TRIALS = 1000  # in the table: the best trials
 PICTURES = 6  # of architectures
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """An architecture: the lines of its picture, none if it cannot be read, and its text."""
+    """An architecture. lines: of its picture, empty if it cannot be read. text: as YAML."""
 
     number: int
     scores: str
@@ -35,7 +35,7 @@ class Drawn:
     text: str
 
     def picture(self, *, alone: bool) -> str:
-        """SVG for the page, in its colours, or for a file of its own."""
+        """The architecture as SVG: with the colours of the page, or, if `alone`, with its own for a file."""
         return architecture_svg(self.lines, title=f"Trial {self.number}", alone=alone)
 
 
@@ -61,7 +61,7 @@ def content(sources: Sources, study: StudyCache) -> Content:
 
 
 def _without_links(figure: Figure | Heat) -> Figure | Heat:
-    """A figure in a file leads nowhere."""
+    """The figure without links: a report is a file, and has no other pages."""
     if isinstance(figure, Heat):
         return figure
     return dataclasses.replace(figure, series=tuple(dataclasses.replace(each, links=()) for each in figure.series))
@@ -73,7 +73,7 @@ def _plain_table(table: Table) -> Table:
 
 
 def _architectures(study: StudyCache) -> list[Drawn]:
-    """The best architectures by the first objective, then the others of the front."""
+    """The architectures of the Pareto front that are best by the first objective, at most 6, the best first."""
     table = study.table
     if not table.signs:
         return []
@@ -102,7 +102,7 @@ def _environment(study: StudyCache) -> list[tuple[str, str]]:
 
 
 def value_text(value: str) -> str:
-    """A value in a table of Markdown."""
+    """A value as text for Markdown, with special characters escaped."""
     text = "".join(each if each.isprintable() else " " for each in value)
     for special, written in (("&", "&amp;"), ("<", "&lt;"), ("\\", "\\\\"), ("|", "\\|"), ("[", "\\["), ("`", "'")):
         text = text.replace(special, written)

@@ -14,7 +14,7 @@ ROWS = 20  # of the best trials
 
 
 def markdown(content: Content, folder: str) -> tuple[str, dict[str, str]]:
-    """(the text, {file name: SVG}). folder: where the pictures will be, as the text names it."""
+    """(the text, {file name: SVG}). folder: the folder of the pictures in the links of the text."""
     view = content.view
     pictures = {f"{name}.svg": svg(figure, alone=True) for name, figure in content.figures.items()}
     parts = [f"# {value_text(view.title)}", value_text(view.shown["phase"])]

@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, no other file, no network."""
+"""The report as one HTML file. It needs no script, no other file and no network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STYLE = Path(__file__).resolve().parent.parent / "static" / "style.css"
 
 
 def page(content: Content) -> str:
-    """The text of the file."""
+    """The report as HTML."""
     view = content.view
     template = environment().get_template("report.html")
     text = template.render(

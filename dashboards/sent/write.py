@@ -16,8 +16,8 @@ SQLITE = b"SQLite format 3\0"
 def write(study: str, storage: str | None, path: Path, form: str) -> list[Path]:
     """Write the report of a study as `form`, html or markdown, and return the files, the report first.
 
-    Raises what opening the database raises, ServeError if a library is missing, UsageError if `path` is the database or
-    no regular file, NasError if a file cannot be written, and OSError if a folder cannot be made.
+    Raises what opening the database raises, ServeError if a library is missing, UsageError if `path` is a database or
+    not a regular file, NasError if a file cannot be written, and OSError if a folder cannot be made.
     """
     check_installed()
     from dashboards.sent.content import content
@@ -47,13 +47,13 @@ def write(study: str, storage: str | None, path: Path, form: str) -> list[Path]:
 
 
 def default_path(study: str, form: str) -> Path:
-    """STUDY.html or STUDY.md in this folder, whatever characters the name has."""
+    """STUDY.html or STUDY.md in this folder, with other characters of the name replaced by hyphens."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.")[:100] or "study"
     return Path(f"{name}.{'html' if form == 'html' else 'md'}")
 
 
 def _check_place(path: Path, where: str) -> None:
-    """Raises UsageError if the report would take the place of a database, or of what is no regular file."""
+    """Raises UsageError if the report would overwrite a database or something that is not a regular file."""
     if path.parent.is_dir():
         check_writable(path)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""A view as an answer: HTML, JSON or CSV, by the end of the address."""
+"""A view as a response: HTML, JSON or CSV. The end of the address says which."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ PAGES = (
 )  # of a study, in the navigation
 
 
-# HTML has no control characters; marks of direction would turn the words around them.
+# HTML has no control characters. Bidirectional control characters would reverse the text around them.
 UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-TURNED = re.compile(r"\\u(?:202[a-e]|206[6-9])")  # marks of direction in JSON
+TURNED = re.compile(r"\\u(?:202[a-e]|206[6-9])")  # bidirectional control characters in JSON
 
 
 _drawn: WeakKeyDictionary[Figure | Heat, Markup] = WeakKeyDictionary()
 
 
 def _once(figure: Figure | Heat, name: str, draw: Callable[[Figure | Heat, str], Markup]) -> Markup:
-    """The markup of a figure, made once: a figure of many trials stays while units make steps or tables are turned."""
+    """The markup of a figure, made once: a new training step or another page of a table does not change a figure."""
     if figure not in _drawn:
         _drawn[figure] = draw(figure, name)
     return _drawn[figure]
 
 
 def _traces(figure: Figure | Heat) -> Markup:
-    """JSON for a script element of type application/json: nothing in it can end the element."""
+    """JSON for a script element of type application/json: its text cannot end the element."""
     text = _spec(figure)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _spec(figure: Figure | Heat) -> str:
-    """What Plotly draws, as JSON without what cannot be shown."""
+    """The figure for Plotly, as JSON without characters that cannot be shown."""
     return TURNED.sub(r"\\ufffd", as_json(plotly(figure)))
 
 
@@ -88,7 +88,7 @@ def environment() -> jinja2.Environment:
 
 
 def html(view: View, parameters: Parameters, path: str) -> str:
-    """The page."""
+    """The page as HTML."""
     template = environment().get_template(view.template)
     own: dict[str, Any] = {"view": view, "parameters": parameters, "path": path, "pages": PAGES}
     text = template.render(own | dict(view.shown) | dict(view.values), tables=view.tables, figures=view.figures)
@@ -96,13 +96,13 @@ def html(view: View, parameters: Parameters, path: str) -> str:
 
 
 def clean(text: str) -> str:
-    """The text with a sign for an unknown character where it has what cannot be shown."""
+    """The text with each character that cannot be shown replaced by U+FFFD."""
     return UNSHOWN.sub("\ufffd", text)
 
 
 @dataclass(frozen=True)
 class Packed:
-    """An answer as it is kept: compressed, because a page of a large study is a megabyte."""
+    """A response in the cache. It is compressed, because a page of a large study has a megabyte."""
 
     content: bytes
     kind: str
@@ -114,14 +114,20 @@ def live(page: Packed) -> parts.Live:
 
 
 def changed(page: Packed, shown: str) -> Packed:
-    """What a browser replaces that shows these parts, as the header says. frame: tells whether that is enough."""
+    """The parts that a browser must replace, as JSON. shown: the header with the parts that it shows.
+
+    frame: the digest of the rest of the page. If it differs, the browser must load the whole page.
+    """
     found = live(page)
     new = parts.changed(found.parts, parts.shown_by(shown))
     return packed(as_json({"version": found.version, "frame": found.frame, "parts": new}), "application/json")
 
 
 def written(view: View, ending: str, parameters: Parameters, path: str) -> tuple[str, str]:
-    """(text, type) of the view in the form that the address asks for. Raises NotFound."""
+    """(text, type) of the view in the form that the address asks for.
+
+    Raises NotFound if the page has no table, BadRequest for an unknown figure or table.
+    """
     if ending == ".json" and parameters.text("figure"):
         name = parameters.choice("figure", list(view.figures), "")
         return _spec(view.figures[name]), "application/json"
@@ -133,7 +139,10 @@ def written(view: View, ending: str, parameters: Parameters, path: str) -> tuple
 
 
 def chosen_table(view: View, parameters: Parameters) -> Table:
-    """The table that `table` names, else the first. Raises NotFound if the page has none."""
+    """The table that `table` names, else the first.
+
+    Raises NotFound if the page has none, BadRequest if there is no table or figure of this name.
+    """
     if not view.tables and not view.figures:
         raise NotFound("This page has no table.")
     found: dict[str, Table | Figure | Heat] = {**view.tables, **view.figures}
@@ -144,11 +153,11 @@ def chosen_table(view: View, parameters: Parameters) -> Table:
     return Table(columns=[Column(key, key) for key in dict.fromkeys(key for row in rows for key in row)], rows=rows)
 
 
-FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the wide ones too
+FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also the full-width forms
 
 
 def as_csv(table: Table) -> str:
-    """The rows with a line of names. Text that a spreadsheet would take for a formula begins with an apostrophe."""
+    """The rows below a line of column names. Text that a spreadsheet would read as a formula gets an apostrophe."""
     file = io.StringIO()
     writer = csv.writer(file)
     writer.writerow([_harmless(column.key) for column in table.columns])
@@ -164,7 +173,7 @@ def _harmless(value: Any) -> Any:
 
 
 def as_json(value: Any) -> str:
-    """JSON. Numbers that are not finite are null."""
+    """The value as JSON. Numbers that are not finite become null."""
     return json.dumps(_plain(value), default=_other, ensure_ascii=True, allow_nan=False)
 
 
@@ -192,7 +201,7 @@ def packed(text: str, kind: str) -> Packed:
 
 
 def sent(request: Request, found: Packed, status: int = 200) -> Response:
-    """The answer, decompressed if the browser asks for that. No browser keeps it: it is the user's own data."""
+    """The response: compressed if the browser accepts gzip. Browsers must not cache it, because it is private data."""
     headers = {"cache-control": "no-store", "vary": "accept-encoding"}
     content = found.content
     if "gzip" in request.headers.get("accept-encoding", ""):
@@ -203,7 +212,7 @@ def sent(request: Request, found: Packed, status: int = 200) -> Response:
 
 
 def problem(request: Request, error: Exception, status: int, ending: str) -> Response:
-    """A page that says what was wrong with a request."""
+    """A page, or JSON, that says what was wrong with a request."""
     text = str(error)
     if ending in (".json", ".csv", ".parts"):
         return sent(request, packed(as_json({"error": text}), "application/json"), status)

@@ -1,4 +1,4 @@
-"""The application: addresses and the pages that answer them."""
+"""The web application: which page answers which address."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def application(
 ) -> Starlette:
     """The dashboard of these databases (None: those of the current folder), as an ASGI application.
 
-    costs: compute those of architectures, in a process with torch if that is installed. is_default: as in `Sources`.
-    Raises ValueError if `host` is not loopback and there is no token.
+    costs: compute the costs of architectures in a process with torch, if torch is installed. is_default: as in
+    `Sources`. Raises ValueError if `host` is not loopback and there is no token.
     """
     names = known_names(host)
     if names is None and not token:
@@ -80,13 +80,13 @@ def application(
             return answers.problem(request, message, 500, ending)
 
     async def stream(request: Request, path: str, parameters: Parameters) -> Response:
-        """The changes of a page."""
+        """The changes of a page as server-sent events."""
         if not events.enter():
             return PlainTextResponse("Too many open pages.", 503)
         try:
             subject = await run_in_threadpool(_subject, sources, path)
             draw = partial(_drawn, sources, worker, path, parameters)
-            if request.method == "HEAD":  # a stream has no end, and no client would read this one
+            if request.method == "HEAD":  # a stream does not end, and a HEAD request has no body
                 await run_in_threadpool(draw)
                 events.leave()
                 return Response(headers={"cache-control": "no-store"}, media_type="text/event-stream")
@@ -118,26 +118,29 @@ def split(path: str) -> tuple[str, str]:
 
 
 def _recent(sources: Sources, path: str, ending: str, parameters: Parameters) -> answers.Packed | None:
-    """What the same page said a moment ago. All browsers that follow a study ask at once, and this costs least."""
+    """The same page from the cache, if it is recent. All browsers that follow a study ask at the same time."""
     words = path.split("/")
     study = sources.known(*words[2:4]) if words[1:2] == ["studies"] and len(words) > 3 else None
     return study.recall((path, parameters.key, ending)) if study is not None else None
 
 
 def _prepare(sources: Sources, worker: Worker, path: str, choices: Iterable[Mapping[str, str]] = ({},)) -> None:
-    """Compute what the pages of a study and of its trials need; their JSON needs the same. choices: parameters."""
+    """Compute the results that the pages of a study and of its trials need, by making their JSON.
+
+    choices: the parameters of each run.
+    """
     for chosen in choices:
         for page in ("", "/lineage"):
             _content(sources, worker, path + page, ".json", Parameters(dict(chosen)))
 
 
 def _other_objectives(study: StudyCache) -> list[dict[str, str]]:
-    """The parameters that choose each objective but the first on the pages of a study."""
+    """The parameters that choose each objective except the first on the pages of a study."""
     return [{"y": each["name"], "objective": each["name"]} for each in study.study.objectives[1:]]
 
 
 def _subject(sources: Sources, path: str) -> Subject:
-    """What a page is about: a study, or all of them."""
+    """What a page is about: one study, or all studies. Raises NotFound or StoreError."""
     return registry.find(sources, path)[1] or sources.overview
 
 
@@ -150,12 +153,12 @@ def _drawn(sources: Sources, worker: Worker, path: str, parameters: Parameters) 
 
 
 def _content(sources: Sources, worker: Worker, path: str, ending: str, parameters: Parameters) -> answers.Packed:
-    """What a page says. That of a study is kept until the study changes, for all browsers."""
+    """The content of a page. Pages of a study are cached for all browsers until the study changes."""
     work, study = registry.find(sources, path)
     ask = asked.Ask(sources=sources, parameters=parameters, study=study, path=path, worker=worker)
     if study is None:
         if work is studies.view and ending:
-            sources.read()  # a program would not come back
+            sources.read()  # a program would not ask again later
         version = sources.overview.look() if work is studies.view else 0
         return answers.packed(*answers.written(replace(work(ask), version=version), ending, parameters, path))
     prepare = partial(_prepare, sources, worker, study.address)
@@ -169,7 +172,7 @@ def _kept(work: registry.Page, ask: asked.Ask, study: StudyCache, ending: str) -
 
     def made() -> answers.Packed:
         nonlocal settled
-        version = study.version  # if the study grows meanwhile, the page is told and asks again
+        version = study.version  # if the study grows meanwhile, the page gets an event and asks again
         view = replace(work(ask), version=version)
         settled = view.is_settled
         return answers.packed(*answers.written(view, ending, ask.parameters, ask.path))
@@ -182,7 +185,7 @@ def _kept(work: registry.Page, ask: asked.Ask, study: StudyCache, ending: str) -
 
 
 async def static(request: Request) -> Response:
-    """One of our own files by its name, or the script of Plotly's Python package."""
+    """A static file of the dashboard, or the script of Plotly's Python package, by its name."""
     found = files().get(request.path_params["name"])
     if found is None:
         return PlainTextResponse("There is no such file.", 404)

@@ -1,4 +1,4 @@
-"""Values as people read them in the cells of a table: with units, and with as many decimals as others of the column."""
+"""Formats values for the cells of a table: with units, and with the same number of decimals in a column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dashboards.view import Column, Table
 from nas.report.tables import duration, short, size
 
 DIGITS = 4  # of the largest value of a column; the smallest has at least two
-UNITS = (  # if the largest value of a column is at least this, all are divided by this; the most decimals
+UNITS = (  # least largest value of a column, divisor of all its values, unit, most decimals
     *((1e12, 1e12, "T", 3), (1e9, 1e9, "G", 3), (1e6, 1e6, "M", 3)),
     *((1e4, 1e3, "k", 3), (0.0, 1.0, "", 6)),
 )
@@ -24,7 +24,7 @@ CODE = re.compile("`([^`]+)`")
 
 @dataclass(frozen=True)
 class Scaled:
-    """How all numbers of a column are written, so that their points are below one another: 4.10M and 11.00M."""
+    """The format of all numbers of a column. It aligns their decimal points: 4.10M and 11.00M."""
 
     decimals: int
     factor: float = 1.0
@@ -36,7 +36,7 @@ class Scaled:
 
 
 def cell(value: Any, column: Column, scaled: Scaled | None = None) -> str:
-    """A value as people read it in a table. scaled: how its column is written; None if numbers differ too much."""
+    """A value as text for a table. scaled: the format of its column; None if the column has no common format."""
     if value is None or value == "":
         return ""
     if isinstance(value, bool):
@@ -61,12 +61,12 @@ def cell(value: Any, column: Column, scaled: Scaled | None = None) -> str:
 
 
 def scales(table: Table) -> dict[str, Scaled | None]:
-    """How the numbers of each column are written."""
+    """The number format of each column; None for a column without a common format."""
     return {each.key: _shared([row.get(each.key) for row in table.rows]) for each in table.columns}
 
 
 def _shared(values: Sequence[Any]) -> Scaled | None:
-    """None where the values are no floats, are whole numbers below a million, or differ too much in size."""
+    """The format of these values. None if one is no float, all are whole and below a million, or they differ much."""
     known = [each for each in values if each is not None and each != ""]
     if not all(isinstance(each, float) and math.isfinite(each) for each in known):
         return None
@@ -80,10 +80,10 @@ def _shared(values: Sequence[Any]) -> Scaled | None:
 
 
 def breakable(path: str) -> Markup:
-    """The path of a hole as HTML: a line may end after each point."""
+    """The path of a hole as HTML. A line may break after each dot."""
     return Markup(str(escape(path)).replace(".", ".<wbr>"))
 
 
 def marked(text: str) -> Markup:
-    """A sentence of ours as HTML: what is between backticks is code."""
+    """A message of the dashboard as HTML: text between backticks becomes code."""
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))

@@ -1,7 +1,7 @@
-"""Connections that end: a client must finish its request, and read its answer, within a time.
+"""Connections with timeouts: a client must finish its request, and read its response, within a given time.
 
 uvicorn limits only the pause between two requests. A client that sends nothing, or a byte now and then, would keep its
-connection forever, and a few hundred of them would be the whole server.
+connection forever, and a few hundred of them would use up all connections of the server.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import asyncio
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-REQUEST = 20.0  # seconds from the start of a connection, or from the last answer, to a whole request
-ANSWER = 60.0  # seconds without room for more of an answer; a stream of events that waits for news is not limited
+REQUEST = 20.0  # seconds from the start of a connection, or from the last response, to a complete request
+ANSWER = 60.0  # seconds in which the client reads too little; an event stream without new events is not limited
 
 
 class Timed(H11Protocol):
-    """HTTP/1.1 that gives up on a client that is too slow."""
+    """HTTP/1.1 that closes the connection of a client that is too slow."""
 
     _request: asyncio.TimerHandle | None = None
     _answer: asyncio.TimerHandle | None = None

@@ -1,8 +1,7 @@
-"""Server-sent events: a page that is followed receives the parts that changed.
+"""Server-sent events: an open page receives the parts that changed.
 
-One task looks at each study that somebody follows, however many browsers there are. A view that several browsers show
-is drawn once, and all of them get the same bytes. What that costs is counted, and the next look waits until it is
-little of the time.
+One task reads each study that browsers follow, for all of them. A view that several browsers show is drawn once, and
+all of them get the same bytes. The CPU time is counted, and the next reading waits until the budget allows it.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from dashboards.server.budget import EVENT, Budget
 from nas.errors import NasError
 
 MOST_LISTENERS = 200
-PAUSE = 1.5  # seconds between two looks
-BEAT = 30.0  # seconds without a change after which a comment keeps the connection open
+PAUSE = 1.5  # seconds between two readings
+BEAT = 30.0  # seconds without a change after which a comment is sent, to keep the connection open
 GZIP = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # the head of a compressed stream
 log = logging.getLogger("dashboards")
 Drawn = tuple[int, dict[str, str]]  # the version of a page, and the HTML of its live parts by their ids
 
 
 class Subject(Protocol):
-    """What pages follow: a study, or all of them."""
+    """What pages follow: one study, or all studies."""
 
     address: str
     budget: Budget
@@ -43,14 +42,14 @@ class Subject(Protocol):
 
 
 class Line:
-    """A message of a stream. All who get it share its bytes."""
+    """A message of a stream. All browsers get the same bytes."""
 
     def __init__(self, kind: str = "", data: Any = None, *, text: str = ""):
         self.text = text or f"event: {kind}\ndata: {json.dumps(data)}\n\n"
 
     @cached_property
     def packed(self) -> bytes:
-        """The text, compressed for any place of a stream."""
+        """The text, compressed independently of its place in a stream."""
         made = zlib.compressobj(3, zlib.DEFLATED, -zlib.MAX_WBITS)
         return made.compress(self.text.encode()) + made.flush(zlib.Z_FULL_FLUSH)
 
@@ -59,7 +58,7 @@ START, STILL_HERE = Line(text="retry: 3000\n\n"), Line(text=": still here\n\n")
 
 
 class Followed:
-    """A view that browsers follow. `version` is what they were told last, and `line` tells it."""
+    """A view that browsers follow. version: the last version that was sent; line: the message with it."""
 
     def __init__(self, draw: Callable[[], Drawn], first: Drawn):
         self.draw = draw
@@ -70,15 +69,15 @@ class Followed:
 
     @property
     def greeting(self) -> Line:
-        """The version, without what changed; a browser with an earlier one asks for the page."""
+        """The version without the changes. A browser with an earlier version asks for the page."""
         return Line("changed", {"version": self.version})
 
     def redraw(self) -> None:
-        """Find the parts that changed. A browser that did not hear of the version `before` asks for the page."""
+        """Find the parts that changed. A browser that does not show the version `before` asks for the page."""
         before = self.version
         try:
             self.version, parts = self.draw()
-        except Exception:  # the page says what is wrong
+        except Exception:  # the browser asks for the page, which says what is wrong
             self.version += 1
             self.line = self.greeting
             return
@@ -88,7 +87,7 @@ class Followed:
 
 
 class Watch:
-    """Looks at one subject for all browsers that follow it. problem: why it cannot be read now."""
+    """Reads one subject for all browsers that follow it. problem: why it cannot be read now, or empty."""
 
     def __init__(self, subject: Subject, version: int):
         self.subject, self.version = subject, version
@@ -99,7 +98,7 @@ class Watch:
         self._task = asyncio.create_task(self._look())
 
     async def news(self) -> bool:
-        """Wait for something to tell, at most `BEAT` seconds; whether there is."""
+        """Wait for a change, at most `BEAT` seconds. Return whether there was one."""
         try:
             await asyncio.wait_for(self._news.wait(), BEAT)
         except TimeoutError:
@@ -107,7 +106,7 @@ class Watch:
         return True
 
     def end(self) -> None:
-        """Wake everybody for the last time."""
+        """Stop, and wake all followers for the last time."""
         self.has_ended = True
         self._task.cancel()
         self._news.set()
@@ -127,7 +126,7 @@ class Watch:
         with self.subject.budget.spending():
             try:
                 return self.subject.look(), ""
-            except NasError as error:  # the next look may find the database again
+            except NasError as error:  # the database may be readable at the next attempt
                 return self.version, str(error)
 
     async def _tell(self, version: int, problem: str) -> None:
@@ -153,14 +152,14 @@ class Events:
         self._watches: dict[Subject, Watch] = {}
 
     def enter(self) -> bool:
-        """Count one more connection; False if there are too many. `leave` ends it."""
+        """Count one more connection; False if there are too many. Call `leave` when it ends."""
         if self.listeners >= MOST_LISTENERS:
             return False
         self.listeners += 1
         return True
 
     def leave(self) -> None:
-        """Count one connection less."""
+        """Count one connection fewer."""
         self.listeners -= 1
 
     def close(self) -> None:
@@ -169,9 +168,9 @@ class Events:
             watch.end()
 
     async def follow(self, subject: Subject, key: Any, draw: Callable[[], Drawn]) -> Follower:
-        """One more browser that follows a view. Raises what `draw` raises.
+        """Let one more browser follow a view. Raises what `draw` raises.
 
-        key: tells the view from others of its subject. draw: its live parts now.
+        key: identifies the view among those of its subject. draw: returns its current live parts.
         """
         known = self._watches.get(subject)
         view = known.views.get(key) if known else None
@@ -206,7 +205,7 @@ class Follower:
                 yield STILL_HERE
 
     def leave(self) -> None:
-        """The last browser of a view ends it, and the last view of a subject ends its looks."""
+        """Stop following. The last browser of a view ends the view, and the last view of a subject ends its task."""
         self._view.followers -= 1
         if not self._view.followers:
             self._watch.views.pop(self._key, None)
@@ -216,7 +215,7 @@ class Follower:
 
 
 class Stream(StreamingResponse):
-    """The answer with the changes of a view. It leaves `events` when it ends, however it ends."""
+    """The response with the changes of a view. It leaves `events` when it ends, also after an error."""
 
     def __init__(self, events: Events, follower: Follower, *, is_packed: bool):
         headers = {"cache-control": "no-store", "x-accel-buffering": "no", "vary": "accept-encoding"}

@@ -1,4 +1,4 @@
-"""The files that are served as they are: our own, and the script of Plotly's Python package."""
+"""The static files: those of the dashboard, and the script of Plotly's Python package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EDITOR = "editor.js"  # only the explorer loads it
 
 @cache
 def files() -> dict[str, Path]:
-    """The files by name: a name that is not here never becomes a path."""
+    """The files by name. No other file can be requested."""
     found = {path.name: path for path in STATIC.iterdir() if path.suffix in KINDS}
     plotly = find_spec("plotly")
     if plotly is not None and plotly.origin:
@@ -23,5 +23,5 @@ def files() -> dict[str, Path]:
 
 @cache
 def modules() -> list[str]:
-    """The scripts of every page: a browser that knows all names does not wait for one import after another."""
+    """The scripts of every page. A browser that knows all names can load them at the same time."""
     return sorted(path.name for path in STATIC.glob("*.js") if path.name != EDITOR)

@@ -1,4 +1,4 @@
-"""All studies of all databases, as the list of them is followed."""
+"""All studies of all databases: what the list of studies follows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Overview:
-    """version: grows whenever a study changed, appeared or went away."""
+    """The versions of all studies. version: grows when a study changes, appears or disappears."""
 
     address = "/"
 
@@ -28,7 +28,7 @@ class Overview:
         self._lock = threading.Lock()
 
     def look(self) -> int:
-        """Look at every study whose time it is and that was read, and return the version."""
+        """Update the studies that were read and are due, and return the version."""
         with self._lock:
             if time.monotonic() < self._next_look:
                 return self.version
@@ -40,7 +40,7 @@ class Overview:
 
 
 def _version(study: StudyCache) -> int:
-    """Without a wait: a study that is read or computed at the moment tells its news later."""
+    """The version of a study, without waiting: a study that is being read or computed is updated later."""
     if not study.is_read:
         return study.version
     with study.free() as is_free:

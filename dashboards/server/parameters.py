@@ -1,4 +1,4 @@
-"""The parameters of an address, checked: each has a kind, a default and bounds."""
+"""The parameters of an address, checked: each has a type, a default and bounds."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from urllib.parse import urlencode
 
 from searchspace.errors import nearest
 
-LISTS = ("trials",)  # a form without a script repeats the name for each box that is checked
+LISTS = ("trials",)  # without JavaScript a form repeats the name for each checked box
 MOST_TEXT = 200  # characters of a search text
-MOST_VALUE = 1e300  # of an end of an axis: the difference of two ends is a number too
+MOST_VALUE = 1e300  # of an end of an axis: the difference of two ends must be finite too
 
 
 class BadRequest(Exception):
-    """The address asks for something that does not exist; the message says what was expected."""
+    """A parameter of the address is invalid; the message says what was expected."""
 
 
 class NotFound(Exception):
-    """The address leads nowhere; the message says what there is instead."""
+    """The address does not exist; the message names what does."""
 
 
 class Parameters:
-    """The query of an address. Every method raises BadRequest if its parameter is there and not valid."""
+    """The query of an address. The methods that read a parameter raise BadRequest if it is given and invalid."""
 
     def __init__(self, query: Mapping[str, str]):
         self._query = dict(query)
@@ -41,7 +41,7 @@ class Parameters:
         return found
 
     def choice(self, name: str, choices: Collection[str], default: str) -> str:
-        """One of several words. Raises BadRequest for another one."""
+        """One of several words. Raises BadRequest for any other word."""
         found = self._query.get(name) or default
         if found not in choices:
             close = nearest(found[:MOST_TEXT], list(choices))
@@ -49,25 +49,28 @@ class Parameters:
         return found
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """yes or no. Raises BadRequest for another word."""
+        """True for yes, False for no. Raises BadRequest for any other word."""
         return self.choice(name, ("yes", "no"), "yes" if default else "no") == "yes"
 
     def whole(self, name: str, default: int, low: int, high: int) -> int:
-        """A whole number from `low` to `high`. Raises BadRequest."""
+        """A whole number from `low` to `high`. Raises BadRequest for anything else."""
         written = self._query.get(name)
         if written is None or written == "":
             return default
         return _whole(name, written, low, high)
 
     def wholes(self, name: str, most: int, low: int = 0, high: int = 2**31 - 1) -> list[int]:
-        """Up to `most` whole numbers with commas between them, each once. Raises BadRequest."""
+        """Up to `most` whole numbers from `low` to `high`, separated by commas.
+
+        Each number is returned once. Raises BadRequest for anything else.
+        """
         written = [part for part in self._query.get(name, "")[:5000].split(",") if part.strip()]
         if len(written) > most:
             raise BadRequest(f"{name} must have at most {most} numbers, but has {len(written)}.")
         return list(dict.fromkeys(_whole(name, part, low, high) for part in written))
 
     def bounds(self, name: str) -> tuple[float, float] | None:
-        """Two numbers LOW,HIGH; None if they are not given. Raises BadRequest."""
+        """Two numbers LOW,HIGH; None if they are not given. Raises BadRequest for anything else."""
         written = self._query.get(name)
         if not written:
             return None
@@ -87,7 +90,7 @@ class Parameters:
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """What tells this query from others."""
+        """A value that identifies this query."""
         return tuple(sorted(self._query.items()))
 
     def items(self) -> list[tuple[str, str]]:
@@ -96,7 +99,7 @@ class Parameters:
 
 
 def joined(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """{name: value} of a query. If a name is repeated, the last value counts; those of a list have commas between."""
+    """{name: value} of a query. If a name is repeated, the last value counts; values of a list are joined by commas."""
     query = dict(pairs)
     for name in LISTS:
         if name in query:

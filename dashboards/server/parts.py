@@ -1,7 +1,7 @@
-"""The parts of a page that change, while the rest stays: each has a digest of its text.
+"""The live parts of a page: they change while the rest stays. Each has a digest of its text.
 
-A browser says which digests it shows and gets the parts that differ: after a click on the page, and after events that
-it missed. No text of a database looks like the marks of a part, because it is escaped.
+A browser sends the digests of the parts that it shows and gets the parts that differ: after a click on the page, and
+after events that it missed. Texts from a database are escaped, so they cannot be mistaken for the tags of a part.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from hashlib import blake2b
 
 OPENING = re.compile(r'<(section|form|footer) data-live(?:="(\w+)")? id="([\w-]+)"')
 BODY = re.compile(r'<body(?: data-frame="(\w+)")?(?: data-version="(\d+)")?>')
-SHOWN = "tessera-shown"  # the header: NAME=DIGEST of each part that the browser shows, with commas between them
+SHOWN = "tessera-shown"  # the header: NAME=DIGEST of each part that the browser shows, with commas
 
 
 @dataclass(frozen=True)
 class Live:
-    """What changes on a page. version: None if it does not change by itself. frame: digest of all but the parts.
+    """The live parts of a page.
 
-    parts: {id: its element as HTML}.
+    version: None if the page does not change by itself. frame: the digest of the page without its parts. parts: {id:
+    element as HTML}.
     """
 
     version: int | None
@@ -29,7 +30,7 @@ class Live:
 
 
 def marked(page: str) -> str:
-    """The page with the digest of each part in its `data-live`, and that of the rest in `data-frame` of its body."""
+    """The page with the digest of each part in `data-live`, and of the rest in `data-frame` of the body element."""
     pieces, rest, end = [], [], 0
     for opening, stop in _found(page):
         inner = page[opening.end() : stop]
@@ -41,14 +42,14 @@ def marked(page: str) -> str:
 
 
 def live(page: str) -> Live:
-    """The parts of a marked page."""
+    """The live parts of a page that `marked` returned."""
     body = BODY.search(page)
     found = {opening[3]: page[opening.start() : stop] for opening, stop in _found(page)}
     return Live(int(body[2]) if body and body[2] else None, (body and body[1]) or "", found)
 
 
 def changed(parts: dict[str, str], shown: dict[str, str]) -> dict[str, str]:
-    """The parts that differ from those that are shown. shown: {id: digest}."""
+    """The parts whose digests differ from `shown`: {id: digest}."""
     return {name: text for name, text in parts.items() if shown.get(name) != digest_of(text)}
 
 
@@ -59,12 +60,12 @@ def digest_of(part: str) -> str:
 
 
 def shown_by(header: str) -> dict[str, str]:
-    """{id: digest} of the parts that a browser says it shows."""
+    """{id: digest} of the parts that a browser shows, from its header."""
     return dict(each.split("=", 1) for each in header.split(",") if "=" in each)
 
 
 def _found(page: str) -> Iterator[tuple[re.Match[str], int]]:
-    """Each opening tag of a part, with the end of its element. No part holds another element of its kind."""
+    """Each opening tag of a part, with the end of its element. A part contains no other element with its tag name."""
     for opening in OPENING.finditer(page):
         closing = f"</{opening[1]}>"
         yield opening, page.index(closing, opening.end()) + len(closing)

@@ -1,8 +1,8 @@
-"""Protection of the server: who may ask, from which host, and what a browser may do with the answer.
+"""Protection of the server: which requests are answered, and what a browser may do with the response.
 
-A server on another address than loopback needs a token. It comes once as `?token=...` or from the form, and is kept in
-a cookie; programs send `Authorization: Bearer TOKEN`. A page of another site could reach a server on loopback under a
-name of its own (DNS rebinding), so only known names are answered.
+A server on another address than loopback needs a token. A browser sends it once, as `?token=...` or in the form, and
+then has a cookie that proves it. Programs send `Authorization: Bearer TOKEN`. A page of another site could reach a
+loopback server under its own host name (DNS rebinding), so requests for unknown host names are rejected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "tessera"
-MOST_PATH, MOST_QUERY = 2000, 40_000  # characters; a text of the explorer may need three for each of its own
+MOST_PATH, MOST_QUERY = 2000, 40_000  # characters; a text of the explorer may need three for each character
 METHODS = ("GET", "HEAD", "POST")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -49,14 +49,14 @@ def is_loopback(host: str) -> bool:
 
 
 def known_names(host: str, names: Iterable[str] = ()) -> frozenset[str] | None:
-    """The host names that requests may have; None allows every name, for a server that asks for a token."""
+    """The host names that requests may have; None allows all, because a server on such a host needs a token."""
     if not is_loopback(host):
         return None
     return frozenset({"localhost", "127.0.0.1", "[::1]", host, *names})
 
 
 class Guard:
-    """Middleware: checks the host, the token and the size of a request, and adds the headers to every answer."""
+    """Middleware: checks host, token, method and size of a request, and adds the headers to every response."""
 
     def __init__(self, app: ASGIApp, names: frozenset[str] | None, token: str | None):
         self.app, self.names, self.token = app, names, token
@@ -79,7 +79,7 @@ class Guard:
         await (self.app if refused is None else refused)(scope, receive, guarded)
 
     async def _refused(self, request: Request) -> Response | None:
-        """The answer to a request that goes no further; None lets it pass."""
+        """The response to a request that is rejected; None if it may pass."""
         host = request.headers.get("host", "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.names is not None and name not in self.names:
@@ -99,11 +99,11 @@ class Guard:
         assert self.token is not None
         path: str = request.scope["path"]
         query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if _equal(dict(query).get("token", ""), self.token):  # even with the cookie: links must not hold the token
+        if _equal(dict(query).get("token", ""), self.token):  # even with the cookie: links must not contain the token
             rest = urlencode([pair for pair in query if pair[0] != "token"])
             place = "/" + quote(path.lstrip("/\\"))  # never //host, which would leave this server
             return self._entered(place + (f"?{rest}" if rest else ""), request)
-        written = request.headers.get("authorization", "").encode("latin-1")  # as it came: a token need not be ASCII
+        written = request.headers.get("authorization", "").encode("latin-1")  # a token need not be ASCII
         given = written.decode("utf-8", "replace").removeprefix("Bearer ")
         if _equal(given, self.token) or _equal(request.cookies.get(COOKIE, ""), _kept(self.token)):
             return None
@@ -139,7 +139,7 @@ def _same_origin(request: Request, host: str) -> bool:
 
 
 def _kept(token: str) -> str:
-    """What the cookie holds: it proves the token without being it."""
+    """The value of the cookie: it proves that the browser had the token, but does not contain it."""
     return hmac.new(token.encode("utf-8", "replace"), b"tessera dashboard", hashlib.sha256).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Runs the server: checks the options, opens a port, and prints nothing of its own."""
+"""Runs the server: checks the options and opens a port. Prints nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Served:
     warm: threading.Thread
 
     def run(self, *, open_browser: bool = False) -> None:
-        """Serve until Ctrl-C, which is the usual end and no error."""
+        """Serve until Ctrl-C, which is not an error."""
         self.warm.start()
         if open_browser:
             threading.Timer(0.5, webbrowser.open, [self.address]).start()
@@ -49,7 +49,7 @@ class Served:
 
 
 def check_installed() -> None:
-    """Raises ServeError if a library that the pages need is missing."""
+    """Check the libraries that the pages need. Raises ServeError if one is missing."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ServeError(f'The dashboard needs {", ".join(missing)}: pip install "tessera-nas[dashboard]".')
@@ -58,8 +58,8 @@ def check_installed() -> None:
 def prepare(study: str | None, storages: Sequence[str], host: str, port: int, token: str | None) -> Served:
     """A server with an open port.
 
-    Raises ServeError if a library or the port is missing, UsageError for a host that needs a token, and what opening
-    a database raises.
+    Raises ServeError if a library is missing or the port cannot be opened, UsageError if the token is missing or too
+    short, and what opening a database raises.
     """
     check_installed()
     import uvicorn
@@ -99,9 +99,9 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
 
 
 def _server(config: Config, made: Any) -> Server:
-    """A server that ends the streams of events before it waits for its connections: no stream ends by itself.
+    """A server that ends the event streams before it waits for connections to close: no stream ends by itself.
 
-    While nothing happens it wakes up twice a second. uvicorn's own ten times cost a running search 0.2 % of a core.
+    When idle it wakes up twice a second. uvicorn's default of ten times takes 0.2 % of a core from a running search.
     """
     import uvicorn
 
@@ -118,7 +118,7 @@ def _server(config: Config, made: Any) -> Server:
 
 
 def _holder(study: str, places: Sequence[str]) -> int:
-    """The first of the databases that has the study. Raises what opening the first one raises if none has it."""
+    """The index of the first database that has the study. If none has it, raises what opening the first one raises."""
     first: NasError | None = None
     for number, place in enumerate(places):
         try:
@@ -138,7 +138,7 @@ def _listen(host: str, port: int) -> socket.socket:
         made.bind((host, port))
         made.listen(128)
     except OSError as error:
-        raise ServeError(f"Cannot listen on {host}, port {port}: {error.strerror}. Name another with --port.") from None
+        raise ServeError(f"Cannot listen on {host}, port {port}: {error.strerror}. Choose one with --port.") from None
     return made
 
 

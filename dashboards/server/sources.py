@@ -1,7 +1,7 @@
-"""The databases that are shown, each only read, with one cached table of trials for each study.
+"""The databases that are shown, opened read-only, with one cached table of trials for each study.
 
-All browsers share the table. It is read again only if the study changed, and at most one hundredth of the time is spent
-on reading, and less on the pages that follow a change, so a running search does not notice how many people watch it.
+All browsers share the table. It is read again only if the study changed. Reading takes at most one hundredth of the
+time (see `budget`), and updating open pages takes less, so many viewers do not slow down a running search.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from nas.store import Mark, Reader, Study, TrialState, open_reader
 from nas.store.database.engine import file_of, parse
 from searchspace.errors import SpaceError, nearest
 
-LONGEST = 60.0
+LONGEST = 60.0  # seconds between two readings, at most
 LARGE = 20_000  # trials: reading more takes seconds
-KEPT, KEPT_RESULTS = 64, 32  # pages, which are compressed, and results that are kept for a study
+KEPT, KEPT_RESULTS = 64, 32  # pages (compressed) and results in the cache of a study
 WAIT = 5.0  # seconds for a lock on SQLite
-PATIENCE = 0.1  # seconds for what the list of studies can do without
+PATIENCE = 0.1  # seconds that the list of studies waits for a study
 CACHE_KIB = 4096  # of each of up to 15 connections
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 PARTS = ".parts"
@@ -70,7 +70,7 @@ class Source:
         return self._reader is not None and self._opened == self._identity(self._reader.is_copy)
 
     def _identity(self, is_copy: bool) -> Any:
-        """What tells the file from another one at the same path; for a copy, what tells that the original changed."""
+        """A value that changes if another file takes the same path; for a copy, also if the original changes."""
         if self._file is None:
             return None
         log = self._file.with_name(f"{self._file.name}-wal")
@@ -81,7 +81,7 @@ class Source:
         return [self._cache(study) for study in self.reader.studies()]
 
     def study(self, slug: str) -> StudyCache:
-        """The study with this name, or ~ID, in addresses. Raises NotFound or StoreError."""
+        """The study with this name, or ~ID, in its address. Raises NotFound or StoreError."""
         known = self.known(slug)
         if known is not None and known.is_fresh and self.is_same:  # it was there a moment ago
             return known
@@ -93,7 +93,7 @@ class Source:
         raise NotFound(f"The database {self.key} has no study named {slug[:100]!r}.{nearest(slug[:100], names)}")
 
     def known(self, slug: str) -> StudyCache | None:
-        """The study with this name in addresses, if it was asked for before."""
+        """The study with this name in its address, if it was requested before."""
         return next((each for each in list(self._studies.values()) if each.slug == slug), None)
 
     def close(self) -> None:
@@ -110,10 +110,10 @@ class Source:
 
 
 class StudyCache:
-    """What pages know about one study.
+    """The cached data of one study.
 
-    version: grows whenever something changed, such as the step of a running unit. results: grows when a unit ended or a
-    trial was added, which is all that most figures depend on.
+    version: grows whenever something changes, such as the step of a running unit. results: grows when a unit ends or a
+    trial is added; most figures depend only on these.
     """
 
     def __init__(self, source: Source, study: Study):
@@ -130,7 +130,7 @@ class StudyCache:
         self._next_look = 0.0
         self.budget = Budget()
         self._lock = threading.RLock()
-        # Pages and results apart: many pages, of 64 trials perhaps, must not displace what they were made of.
+        # Separate caches: many pages, such as those of 64 trials, must not displace the results behind them.
         self._pages: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
         self._results: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
         self._grown: dict[Any, tuple[int, Any]] = {}
@@ -148,22 +148,22 @@ class StudyCache:
 
     @property
     def table(self) -> Tabulated:
-        """The trials, as of the last look."""
+        """The trials, as of the last reading. Raises StoreError."""
         self.look()
         assert self._table is not None
         return self._table
 
     def state_of(self, number: int, stored: str) -> str:
-        """What happens to a trial: a stored state, but a trial that was started and has not ended may be paused."""
+        """The state of a trial to show: the stored state, except that an unfinished trial may be running or paused."""
         return self._doing.get(number, Activity.PAUSED).value if stored == TrialState.RUNNING else stored
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is too early to look again."""
+        """Whether the last reading is so recent that the study is not read again yet."""
         return time.monotonic() < self._next_look
 
     def look(self) -> int:
-        """Read what changed, if it is time, and return the version. Raises StoreError."""
+        """Read what changed, unless `is_fresh`, and return the version. Raises StoreError."""
         with self._lock:
             if self.is_fresh:
                 return self.version
@@ -178,7 +178,8 @@ class StudyCache:
                 raise StoreError(f"The study {self.study.name[:100]!r} is no longer in this database.")
             mark = reader.mark(self.study.id)
             units = progress(reader, self.study)
-            ended = reader.verdict(self.study.id)  # it is stored after the last unit, and so is why the search ended
+            # The verdict and the reason why the search ended are stored after the last unit.
+            ended = reader.verdict(self.study.id)
             said = found[0], ended and ended.created_at
             seen = (mark.sequence, reader.next_number(self.study.id), [vars(unit) for unit in units], said)
             if seen != self._seen or self._table is None:
@@ -194,7 +195,7 @@ class StudyCache:
 
     @contextmanager
     def free(self) -> Iterator[bool]:
-        """Whether nothing long is computed for this study, and nothing will be until the end of the block."""
+        """Whether this study is idle. If so, no other thread computes for it until the end of the block."""
         is_free = self._lock.acquire(timeout=PATIENCE)
         try:
             yield is_free
@@ -203,17 +204,17 @@ class StudyCache:
                 self._lock.release()
 
     def earlier(self, key: Any) -> Any:
-        """What was remembered last, perhaps for an earlier version; None if there is nothing."""
+        """The last cached page, possibly of an earlier version; None if there is none."""
         found = self._pages.get(key)
         return found and found[1]
 
     def of_results(self, key: Any, compute: Callable[[], T]) -> T:
-        """The result of `compute()`, computed once for the results that are known."""
+        """The result of `compute()`, computed again only when `results` grows. Raises StoreError."""
         self.look()
         return self.remember(key, compute, of=self.results)
 
     def grown(self, key: Any, compute: Callable[[T | None], T]) -> T:
-        """As `of_results`, and kept for good; `compute` gets the earlier result, None the first time."""
+        """As `of_results`, but never evicted. `compute` gets the earlier result, or None the first time."""
         self.look()
         with self._lock:
             found = self._grown.get(key)
@@ -222,7 +223,10 @@ class StudyCache:
             return found[1]
 
     def remember(self, key: Any, compute: Callable[[], T], *, of: Any = None) -> T:
-        """The result of `compute()`, computed again when `of` changes; None: for each version of the study."""
+        """The result of `compute()`, computed again when `of` changes; None: when the version changes.
+
+        Raises StoreError.
+        """
         version = self.look()
         depends, kept, most = (version, self._pages, KEPT) if of is None else (of, self._results, KEPT_RESULTS)
         with self._lock:
@@ -237,7 +241,7 @@ class StudyCache:
             return made
 
     def recall(self, key: Any) -> Any:
-        """What is remembered, if the study was looked at a moment ago; else None."""
+        """The cached page, if it is of the current version and the study was read recently; else None."""
         found = self._pages.get(key)
         if found is None or not self.is_fresh or found[0] != self.version or not self.source.is_same:
             return None
@@ -245,20 +249,20 @@ class StudyCache:
 
     @property
     def is_read(self) -> bool:
-        """Whether the trials were read, or are so few that this takes no time. If not, see `read_soon`."""
+        """Whether the trials were read, or are so few that reading is fast. If not, see `read_soon`."""
         with self._slow_start:
             known = self._table is not None and self._reading is None
         return known or self.reader.next_number(self.study.id) < LARGE
 
     def read_soon(self, then: Callable[[], Any]) -> None:
-        """Read the trials in a thread, unless one reads them already; `then` computes what is needed first."""
+        """Read the trials in a thread, unless one is reading them already. Then the thread calls `then`."""
         with self._slow_start:
             if self._reading is None:
                 self._reading = threading.Thread(target=self._read, args=(then,), daemon=True)
                 self._reading.start()
 
     def wait(self) -> None:
-        """Until the trials are read. Raises StoreError."""
+        """Wait until the trials are read. Raises StoreError."""
         if reading := self._reading:
             reading.join()
         self.look()
@@ -270,8 +274,10 @@ class StudyCache:
         self._reading = None
 
     def is_prepared(self, prepare: Callable[[], Any], then: Callable[[], Any]) -> bool:
-        """Whether a page needs no long reading first. If it does, `prepare` is called in a thread, once, and after it
-        `then`, which no page waits for."""
+        """Whether pages can be made without first reading many trials.
+
+        If not, a thread calls `prepare` once, and then `then`. No page waits for `then`.
+        """
         with self._slow_start:
             if not self._prepared and self._preparing is None:
                 self._prepared = self.reader.next_number(self.study.id) < LARGE
@@ -284,17 +290,17 @@ class StudyCache:
         try:
             prepare()
         finally:
-            self._prepared = True  # what went wrong is told by the page itself
+            self._prepared = True  # the page itself reports what went wrong
         with suppress(Exception):  # a page that needs it says why it cannot be computed
             then()
 
     def forget(self, key: Any) -> None:
-        """Compute this again when it is next needed."""
+        """Remove a page from the cache."""
         with self._lock:
             self._pages.pop(key, None)
 
     def seldom(self, key: Any, compute: Callable[[], T]) -> T:
-        """As `remember`, but computed again only when a tenth more units have ended: for what takes long."""
+        """As `remember`, but computed again only when a tenth more units have ended: for slow computations."""
         version = self.look()
         with self._slow:
             found = self._seldom.get(key)
@@ -311,8 +317,8 @@ class Sources:
     def __init__(self, places: Sequence[str] | None = None, *, is_default: bool | None = None):
         """places: URLs or paths; None or an empty list shows $NAS_STORAGE, else every file in runs/.
 
-        is_default: whether the user chose none, so that what the tuner keeps by default is shown too; None: as `places`
-        says.
+        is_default: whether the user chose no databases, so that the default folder of the tuner is shown too. None:
+        True if `places` is empty.
         """
         self._places = list(places or [])
         self.is_default = not places if is_default is None else is_default
@@ -321,7 +327,7 @@ class Sources:
         self.overview = Overview(self.all)
 
     def all(self) -> list[Source]:
-        """The databases; files that are new in runs/ too."""
+        """The databases, with new files in runs/ if no places were given."""
         with self._lock:
             known = {source.where for source in self._found.values()}
             for place in self._places or default_places():
@@ -338,7 +344,7 @@ class Sources:
         return found[key]
 
     def read(self) -> None:
-        """Read all studies. What cannot be read is told by the pages."""
+        """Read all studies. Errors are ignored here: the pages report them."""
         for source in self.all():
             found, _ = open_or_none(source.studies)
             for study in found or ():
@@ -349,7 +355,7 @@ class Sources:
         return self.source(key).study(slug)
 
     def known(self, key: str, slug: str) -> StudyCache | None:
-        """A study that was asked for before."""
+        """A study that was requested before; None if it was not."""
         source = self._found.get(key)
         return None if source is None else source.known(slug)
 
@@ -367,13 +373,13 @@ def default_places() -> list[str]:
 
 
 def slug_of(study: Study) -> str:
-    """The study in an address: its name, or ~ID if the name has characters that addresses treat in a special way."""
+    """The name of a study in addresses: its own, or ~ID if that is too long or has special characters."""
     plain = PLAIN_NAME.fullmatch(study.name) and not study.name.endswith(SUFFIXES) and len(study.name) < 100
     return study.name if plain else f"~{study.id}"
 
 
 def _stamp(path: Path, *, contents: bool) -> tuple[int, ...] | None:
-    """What changes if another file takes this path; contents: also if the file is written. None without a file."""
+    """A value that changes if another file takes this path; contents: also if the file is written. None: no file."""
     try:
         found = path.stat()
     except OSError:
@@ -382,7 +388,7 @@ def _stamp(path: Path, *, contents: bool) -> tuple[int, ...] | None:
 
 
 def _key(place: str, taken: dict[str, Source]) -> str:
-    """A short name for addresses: that of the file or of the database."""
+    """A short unique name for addresses, made from the name of the file or of the database."""
     name = Path(place.partition("?")[0]).stem if "://" not in place else place.rpartition("/")[2].partition("?")[0]
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", name.removesuffix(".db")).strip("-") or "database"
     key, count = name, 2
@@ -392,7 +398,7 @@ def _key(place: str, taken: dict[str, Source]) -> str:
 
 
 def open_or_none(work: Callable[[], T]) -> tuple[T | None, str]:
-    """(the result, "") or (None, what was wrong with the database or the text)."""
+    """(the result, ""), or (None, the message) if `work` raises NasError or SpaceError."""
     try:
         return work(), ""
     except (NasError, SpaceError) as error:

@@ -1,4 +1,4 @@
-// The address of the page holds filters, order, zoom and selection, so that a view can be sent to somebody.
+// The address of the page holds filters, order, zoom and selection, so that a view can be shared.
 
 export const query = () => new URLSearchParams(location.search);
 
@@ -10,12 +10,12 @@ export function addressOf(ending, more = {}) {
 
 const located = (names, hash) => location.pathname + (names.size ? `?${names}` : "") + hash;
 
-// The query that the page shows. The browser's own steps through its history change the address first.
+// The query that the page shows. The back and forward buttons change the address first.
 let shown = location.search;
 export const settle = () => { shown = location.search; };
 export const isBehind = () => location.search !== shown;
 
-// A change that the page shows already: no step of the history.
+// A change that the page already shows. It makes no entry in the history.
 export function remember(changes) {
   const names = query();
   for (const [name, value] of Object.entries(changes)) value === null ? names.delete(name) : names.set(name, value);
@@ -23,10 +23,11 @@ export function remember(changes) {
   settle();
 }
 
-// What the browser itself adds to the address is there and not in links that are older.
+// Parameters that the scripts add to the address. Links that the server made earlier do not have them.
 const OWN = /^(zoom_|view_|trials$)/;
 
-// A step of the history to another query of this page. An empty value takes what is ours away; false: it is the same.
+// Make an entry in the history with another query of this page. An empty value removes a parameter of the scripts.
+// Returns false if the query is unchanged.
 export function step(names, hash) {
   const before = query();
   for (const name of new Set([...names.keys(), ...before.keys()])) {

@@ -9,7 +9,7 @@ export const chosen = () => (query().get("trials") ?? "").split(",").filter(Bool
 
 export const compare = (address, numbers) => location.assign(`${address}?trials=${numbers.slice(0, MOST).join(",")}`);
 
-// Boxes of a part that was replaced: the server may not know the latest choice.
+// Check the boxes of a part that was replaced: the server may not know the latest choice.
 export function check(part) {
   const numbers = chosen();
   for (const box of part.querySelectorAll("input[name=trials][type=checkbox]")) box.checked = numbers.includes(box.value);
@@ -20,6 +20,6 @@ document.addEventListener("change", event => {
   const { value, checked } = event.target, numbers = chosen().filter(each => each !== value);
   if (checked && numbers.length === MOST) {
     event.target.checked = false;
-    tell(`At most ${MOST} trials are compared.`);
+    tell(`At most ${MOST} trials can be compared.`);
   } else remember({ trials: [...numbers, ...(checked ? [value] : [])].join(",") || null });
 });

@@ -1,7 +1,7 @@
-// Many points of a kind are one element for each colour. Plotly makes an element for each point, which takes a browser
-// a second for 2,000 of them. It draws one (maxdisplayed: 1) and still knows all, for the mouse and for selections.
+// Draws the points of a large series as one element for each colour. Plotly makes an element for each point, which takes
+// a browser a second for 2,000 points. So it draws only one (maxdisplayed: 1), but knows all for hover and selections.
 
-const COLOURS = 24;  // of a scale
+const COLOURS = 24;  // steps of a colour scale
 
 export function drawClouds(plot) {
   const { xaxis, yaxis } = plot._fullLayout;
@@ -19,7 +19,7 @@ export function drawClouds(plot) {
   }
 }
 
-// A dot is a line without a length, whose round ends are the point.
+// A dot is a line of length zero with round ends.
 function marks({ symbol, size }) {
   const r = size / 2;
   return symbol === "circle" ? "h0" : `m0 ${-r}l${r} ${1.5 * r}h${-2 * r}Z`;
@@ -34,7 +34,7 @@ function element(colour, path, size) {
   return made;
 }
 
-// The colour of each point: of the scale, in steps, or the same for all.
+// The colour of a point by its index: from the scale, in steps, or the same for all.
 function colours({ color, colorscale, cmin, cmax, reversescale }) {
   if (!Array.isArray(color)) return () => color;
   return place => {

@@ -1,4 +1,4 @@
-// The explorer computes while the reader edits: only the result is replaced, and the address follows.
+// The explorer computes while the reader edits. Only the result is replaced, and the address is updated.
 
 import { load } from "./loading.js";
 import { missing, take } from "./parts.js";

@@ -1,5 +1,5 @@
-// What the mouse does in a figure: a click opens a trial, a box around points compares their trials, a zoom is kept in
-// the address. The server draws fewer points than there are, and others where the reader looks.
+// The mouse in a figure: a click opens a trial, a box around points compares their trials, a zoom is stored in the
+// address. The server may omit points of a figure; after a zoom it sends more points of the visible part.
 
 import { addressOf, query, remember } from "./address.js";
 import { compare } from "./chosen.js";

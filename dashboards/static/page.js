@@ -1,5 +1,5 @@
-// Without this file pages are complete: pictures, tables, links and forms. With it figures can be zoomed, brushed and
-// clicked, forms act at once, and pages update while a search runs. Each module has one idea and none needs a build.
+// Pages also work without JavaScript: pictures, tables, links and forms. With it, figures can be zoomed, brushed and
+// clicked, forms act at once, and pages update during a search. Each module has one subject. There is no build step.
 
 import "./chosen.js";
 import "./edit.js";

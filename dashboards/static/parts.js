@@ -1,4 +1,4 @@
-// Parts of the page are replaced if they changed. What the reader opened, chose, scrolled or focused stays.
+// Parts of the page are replaced if they changed. The state of details, boxes, scrolling and focus is kept.
 
 import { addressOf } from "./address.js";
 import { check } from "./chosen.js";
@@ -7,7 +7,7 @@ import { drawAll, specOf, tryToDraw } from "./plots.js";
 let version = Number(document.body.dataset.version);
 export const versionShown = () => version;
 
-// The parts of the page at its address that differ from those that are shown.
+// Fetches the parts of the page that differ from those that are shown. Throws if the server reports an error.
 export async function missing() {
   const shown = [...document.querySelectorAll("[data-live]")].map(part => `${part.id}=${part.dataset.live}`).join(",");
   const answer = await fetch(addressOf(".parts"), { headers: { "tessera-shown": shown } });
@@ -15,12 +15,12 @@ export async function missing() {
   return answer.json();
 }
 
-// Returns the parts that say something else now: links alone may differ too.
+// Replaces parts, and returns those whose text changed: sometimes only links differ.
 // how: "told" by an event, "asked" for by the reader, or "back" in the history.
 export function take(found, how) {
   version = found.version;
   const named = Object.entries(found.parts).map(([name, text]) => [document.getElementById(name), text]);
-  // All are looked at before the first is replaced: a look at where a table is scrolled lays out the page.
+  // All are read before the first is replaced: reading the scroll position of a table forces a layout of the page.
   const ready = named.filter(([part]) => part).map(([part, text]) => [part, part.textContent, prepared(part, text, how)]);
   return ready.filter(([part, before, replace]) => {
     replace();
@@ -28,7 +28,7 @@ export function take(found, how) {
   }).map(([part]) => part);
 }
 
-// A part that waits until the reader leaves what is typed or chosen in it.
+// Parts that are replaced later, because the reader is typing or choosing in them.
 const waiting = new Map();
 document.addEventListener("focusout", () => setTimeout(() => {
   for (const [name, text] of waiting) prepared(document.getElementById(name), text, "told")();
@@ -39,7 +39,7 @@ function isBusy(active, how) {
   return how === "asked" && active?.matches("input:not([type=checkbox])");
 }
 
-// What replaces a part, or lets it wait.
+// Returns a function that replaces a part, or puts it into `waiting`.
 function prepared(part, text, how) {
   const active = part.contains(document.activeElement) ? document.activeElement : null;
   if (isBusy(active, how)) return () => waiting.set(part.id, text);
@@ -70,11 +70,11 @@ function opened(part) {
 function scrolled(part) {
   const all = () => [...part.querySelectorAll(".table")], before = all().map(each => [each.scrollLeft, each.scrollTop]);
   return () => all().forEach((each, place) => {
-    if (before[place]?.some(Boolean)) each.scrollTo(...before[place]);  // which lays out the page
+    if (before[place]?.some(Boolean)) each.scrollTo(...before[place]);  // this forces a layout of the page
   });
 }
 
-// Figures stay and get the new numbers: no flash, no jump.
+// Keep the drawn figures and give them the new numbers, so that nothing flashes or jumps.
 function drawn(part) {
   const kept = [...part.querySelectorAll(".plot[data-ready]")].map(plot => [plot, specOf(plot)]);
   return () => {
@@ -88,7 +88,7 @@ function drawn(part) {
   };
 }
 
-// The same control, or one that is near if it is gone.
+// Focus the same control, or a similar one if it is gone.
 function refocus(part, active) {
   const same = each => active.id ? each.id === active.id
     : active.name ? each.name === active.name && each.value === active.value : each.outerHTML === active.outerHTML;

@@ -1,12 +1,12 @@
-// Figures with a script: Plotly draws over the picture that the page came with, when the reader gets near.
+// Plotly replaces the static picture of a figure when the reader scrolls near it.
 
 import { query } from "./address.js";
 import { drawClouds } from "./clouds.js";
 import { load } from "./loading.js";
 import { listen } from "./mouse.js";
 
-const NARROW = 500;  // pixels; labels are shorter and turned on a phone
-const LETTER = 7.5;  // pixels of a letter of a title
+const NARROW = 500;  // pixels: below this width, as on a phone, labels are shorter and turned
+const LETTER = 7.5;  // pixels: the width of a letter of a title
 
 export const specOf = plot => document.getElementById(`data-${plot.dataset.name}`)?.textContent;
 
@@ -48,7 +48,7 @@ function narrowed({ xaxis, yaxis }) {
   if (xaxis.ticktext?.join("").length > 24) Object.assign(xaxis, { tickangle: -45, ticklabeloverflow: "allow" });
 }
 
-// A long title in lines of at most so many letters.
+// A long title, broken into lines of about `letters` letters.
 function broken(text, letters) {
   if (text.length <= letters) return text;
   return text.replace(new RegExp(`(.{1,${Math.max(12, Math.floor(letters))}})( |$)`, "g"), "$1<br>").replace(/<br>$/, "");
@@ -90,7 +90,7 @@ export async function draw(plot, spec = JSON.parse(specOf(plot))) {
   listen(plot, spec, draw);
 }
 
-// The picture without a script stays if Plotly does not come.
+// If Plotly cannot be loaded, the static picture stays.
 export const tryToDraw = plot => draw(plot).catch(() => {});
 
 const near = new IntersectionObserver(entries => {

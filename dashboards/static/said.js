@@ -1,4 +1,4 @@
-// What a screen reader says, and the sign that the page follows a search.
+// Messages for screen readers, and the badge that says whether the page follows a search.
 
 export const tell = text => { document.getElementById("said").textContent = text; };
 
@@ -8,7 +8,7 @@ export function sign(text, isLost) {
   if (badge.textContent !== text) badge.textContent = text;
 }
 
-// What is said of a part that was replaced.
+// The message for screen readers about a part that was replaced.
 export function described(part) {
   const table = part.querySelector(".table[id]"), order = part.querySelector("th[aria-sort]");
   if (!table) return part.querySelector(".plot")?.ariaLabel;

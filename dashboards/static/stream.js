@@ -1,11 +1,11 @@
-// The page follows a search while it is visible. The stream has the address of the page with another ending, because what
-// changes depends on filters, order and zoom.
+// The page follows a search while it is visible. The stream has the address of the page with another ending, because
+// the changes depend on filters, order and zoom.
 
 import { addressOf } from "./address.js";
 import { missing, take, versionShown } from "./parts.js";
 import { sign } from "./said.js";
 
-const AGAIN = 10_000;  // milliseconds until a refused stream is asked for again
+const AGAIN = 10_000;  // milliseconds until a rejected stream is requested again
 
 let events = null;
 export function stop() {
@@ -32,7 +32,7 @@ function changed({ version, before, parts }) {
   else if (version > versionShown()) update();
 }
 
-// After events that did not arrive.
+// Fetch the changes of events that did not arrive.
 let updating = false, again = false;
 async function update() {
   if (updating) { again = true; return; }
@@ -41,7 +41,7 @@ async function update() {
   try {
     const found = await missing();
     if (address === location.search) take(found, "told");
-  } catch { /* the server is away; the event source tries again */ }
+  } catch { /* the server does not answer; the event source tries again */ }
   updating = false;
   if (again) { again = false; setTimeout(update, 500); }
 }

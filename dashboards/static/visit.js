@@ -1,4 +1,4 @@
-// Links, choices and searches that stay on this page replace the parts that differ. If more differs, the page is loaded.
+// A link, choice or search that stays on this page replaces only the parts that differ, if that is enough.
 
 import { isBehind, settle, step } from "./address.js";
 import { chosen, compare } from "./chosen.js";
@@ -18,7 +18,7 @@ export async function show(how) {
     if (found.frame !== document.body.dataset.frame) return location.reload();
     tell(take(found, how).map(described).filter(Boolean).join("; "));
   } catch {
-    if (mine === latest) location.reload();  // which says what is wrong
+    if (mine === latest) location.reload();  // the new page says what is wrong
     return;
   }
   main.removeAttribute("aria-busy");

@@ -147,7 +147,7 @@ def test_costs_are_those_of_the_length_of_the_task(worker, tmp_path):
 def test_an_architecture_of_another_space_is_explained(worker):
     found = worker.ask(action="mutate", text=TEXT.replace("32", "48"), space=SPACE, seed=1)
 
-    assert "no point of the space" in found["problems"][0]["message"]
+    assert "not a point of the space" in found["problems"][0]["message"]
 
 
 def test_measured_pieces_shade_the_picture_of_a_trial(worker, tmp_path):

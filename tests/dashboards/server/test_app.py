@@ -198,7 +198,7 @@ def test_times_are_shown_against_registers_and_shared_memory(client):
     assert "registers,spills,shared" in head and ",255,12,0," in first
     page = client.get(link).text
     assert "Time against registers" in page and "Time against shared memory" in page
-    assert "spills registers</text>" in page and "A triangle spills" in page
+    assert "spills registers</text>" in page and "Triangles spill registers" in page
 
 
 def test_a_problem_without_registers_says_why(tmp_path):
