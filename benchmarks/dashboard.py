@@ -1,24 +1,24 @@
-"""The dashboard on a large study, next to optuna-dashboard on the same trials.
+"""The dashboard on a large study, compared with optuna-dashboard on the same trials.
 
 python -m benchmarks.dashboard [--trials 100000] [--storage FILE] [--browsers 50] [--json]
 python -m benchmarks.dashboard --requests [--trials 100000] [--storage FILE] [--json]
 python -m benchmarks.dashboard --reader [--trials 100000] [--storage FILE] [--json]
 python -m benchmarks.dashboard --search [--browsers 50] [--json]
 
-For each server: seconds until it answers, until the first page is there and until its numbers are complete, seconds for
-the same page again and its bytes, the resident memory, and seconds for another page of the table and for a zoom. For
-ours also the CPU time that open pages cost while nothing happens. A large study is read once; until then its page says
-so. optuna-dashboard is measured if it is installed; it gets the same trials, objectives and parameters.
+For each server: seconds until it accepts connections, seconds for the first page and for its complete numbers, seconds
+and bytes of the same page again, the resident memory, and seconds for another page of the table and for a zoom. For
+ours also the CPU time of open pages while nothing happens. Our server reads a large study once; until then its page
+says so. optuna-dashboard is measured if it is installed; it gets the same trials, objectives and parameters.
 
 --requests: CPU time of our server for each kind of request on a study that it has read: pages, orders, filters, zooms
 and choices, each for the first time.
 
---reader: what a reader waits for in Chromium, until the first content of the page is painted and from a click until the
-page shows what changed, and how long the page is busy.
+--reader: response times in Chromium: until the first content of the page is painted, and from a click until the page
+shows the result; and how long the page is busy.
 
---search: a real search writes trials while browsers follow its page. Each holds a stream of events, which brings the
-parts of the page that changed. The figures are CPU seconds of the server and of the
-search in the same minutes, and of the search in all, to be compared with a run of `--browsers 0` at the same time.
+--search: a real search writes trials while browsers follow its page. Each has an event stream, which brings the parts
+of the page that changed. The figures are CPU seconds of the server and of the search in the same minutes, and of the
+search in all, to be compared with a run of `--browsers 0` at the same time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ STUDY = "large"
 PATIENCE = 600.0  # seconds for one answer
 FEWEST = 1000  # trials of a study for --reader
 QUIET = 10.0  # seconds for which the cost of open pages is measured
-# What a reader may ask of a study next; {} is another number each time, so no answer is kept from before.
+# Requests that a reader may make. {} is replaced by a different number each time, so no answer is in the cache.
 REQUESTS = {
     "another page of the table": "?page={}",
     "order by an objective": "?sort=-bits_per_byte&page={}",
@@ -94,7 +94,7 @@ storage: sqlite:///{storage}
 
 @contextlib.contextmanager
 def serving(arguments: list[str], port: int) -> Iterator[tuple[psutil.Process, float]]:
-    """(the process, seconds until it answered) of a server."""
+    """(the process, seconds until it accepted a connection) of a server. Raises RuntimeError if it ends at once."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
@@ -114,14 +114,14 @@ def serving(arguments: list[str], port: int) -> Iterator[tuple[psutil.Process, f
 
 
 def get(port: int, path: str) -> tuple[float, int]:
-    """(seconds, bytes on the wire) of an answer. Raises RuntimeError if it is an error."""
+    """(seconds, bytes transferred) of an answer. Raises RuntimeError if it is an error."""
     began = time.perf_counter()
     size = len(content(port, path, "gzip"))
     return time.perf_counter() - began, size
 
 
 def content(port: int, path: str, encoding: str = "identity") -> bytes:
-    """An answer as it is sent. Raises RuntimeError if it is an error."""
+    """The body of an answer as sent. Raises RuntimeError if the answer is an error."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
         connection.request("GET", path, headers={"Accept-Encoding": encoding})
         answer = connection.getresponse()
@@ -132,7 +132,7 @@ def content(port: int, path: str, encoding: str = "identity") -> bytes:
 
 
 def ours(storage: str, port: int, browsers: int) -> dict:
-    """The figures of our server."""
+    """The row of our server."""
     place = f"/studies/{Path(storage.removeprefix('sqlite:///')).stem}/{STUDY}"
     arguments = ["-m", "nas", "dashboard", "--storage", storage, "--port", str(port)]
     with serving(arguments, port) as (process, ready):
@@ -154,7 +154,7 @@ def ours(storage: str, port: int, browsers: int) -> dict:
 
 
 def requests(storage: str, port: int) -> Iterator[dict]:
-    """CPU milliseconds, elapsed ones, and kilobytes on the wire of each kind of request."""
+    """CPU milliseconds, elapsed milliseconds, and kilobytes transferred of each kind of request."""
     place = f"/studies/{Path(storage.removeprefix('sqlite:///')).stem}/{STUDY}"
     with serving(["-m", "nas", "dashboard", "--storage", storage, "--port", str(port)], port) as (process, _):
         wait_until_read(process, port, place)
@@ -169,7 +169,7 @@ def requests(storage: str, port: int) -> Iterator[dict]:
 
 
 def reading(storage: str, port: int) -> Iterator[dict]:
-    """What a reader in a browser waits for."""
+    """The response times in a browser."""
     place = f"/studies/{Path(storage.removeprefix('sqlite:///')).stem}/{STUDY}"
     with serving(["-m", "nas", "dashboard", "--storage", storage, "--port", str(port)], port) as (process, _):
         wait_until_read(process, port, place)
@@ -177,7 +177,7 @@ def reading(storage: str, port: int) -> Iterator[dict]:
 
 
 def wait_until_read(process: psutil.Process, port: int, place: str) -> None:
-    """Until the server has read a large study, and computed what no page waits for."""
+    """Wait until the server has read a large study, and has finished the work that no page waits for."""
     while b'http-equiv="refresh"' in content(port, place):
         time.sleep(1)
     while quiet_share(process) > 0.05:
@@ -206,7 +206,7 @@ def watched(process: psutil.Process, port: int, path: str, browsers: int) -> flo
 
 
 def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
-    """What the server costs while browsers follow a running search, until the search ends."""
+    """The CPU time of the server while browsers follow a running search, until the search ends."""
     port, place = free_port(), "/studies/watched/watched"
     while not (storage.exists() and _has_study(storage)):
         if search.poll() is not None:
@@ -253,7 +253,7 @@ def follow(port: int, place: str, updates: list[int]) -> None:
 
 
 def cpu(process: psutil.Process) -> float:
-    """Seconds of CPU time of a process and of those that it started."""
+    """Seconds of CPU time of a process and its descendants."""
     with_children = [process, *process.children(recursive=True)]
     times = []
     for each in with_children:
@@ -269,7 +269,7 @@ def _has_study(storage: Path) -> bool:
 
 
 def optunas(storage: str, port: int) -> dict:
-    """The figures of optuna-dashboard."""
+    """The row of optuna-dashboard."""
     code = f"from optuna_dashboard import run_server; run_server({storage!r}, host='127.0.0.1', port={port})"
     with serving(["-c", code], port) as (process, ready):
         first, size = get(port, "/api/studies/1?after=0")
@@ -281,7 +281,7 @@ def optunas(storage: str, port: int) -> dict:
 
 
 def copy_to_optuna(ours_: str, theirs: str) -> None:
-    """Write the trials of our study into a database of Optuna, straight into its tables."""
+    """Write the trials of our study into a database of Optuna, directly into its tables."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -315,7 +315,7 @@ def _distribution(value: object) -> str:
 
 
 def searching(arguments: argparse.Namespace) -> None:
-    """Print what following a running search costs."""
+    """Print the CPU time of following a running search."""
     with tempfile.TemporaryDirectory() as folder:
         storage, file = Path(folder) / "watched.db", Path(folder) / "watched.yaml"
         file.write_text(SEARCH.format(trials=arguments.search_trials, storage=storage), encoding="utf-8")
@@ -341,8 +341,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--storage", help="a SQLite file or its URL with such a study; default: make one")
     parser.add_argument("--requests", action="store_true", help="only measure each kind of request to our server")
-    parser.add_argument("--reader", action="store_true", help="only measure what a reader waits for in Chromium")
-    parser.add_argument("--search", action="store_true", help="only measure what following a running search costs")
+    parser.add_argument("--reader", action="store_true", help="only measure response times in Chromium")
+    parser.add_argument("--search", action="store_true", help="only measure the cost of following a running search")
     parser.add_argument("--search-trials", type=int, default=100, help="how many trials that search has")
     parser.add_argument("--browsers", type=int, default=50, help="pages that are open at once")
     parser.add_argument("--json", action="store_true")

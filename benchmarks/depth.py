@@ -6,11 +6,11 @@ Memory: the peak size of the results of operations in one training step (forward
 are allocated before it), for 2 to 48 layers with one attention and one feed-forward each. `slope` is the memory per
 layer, from a line fitted over all depths.
 
-Halting: in a row of cells, each cell holds a letter or is blank, and a blank cell takes the letter of the nearest cell
-before it that has one. A step reads three cells (a causal convolution), so a cell needs half as many steps as the
-letter is far away. Easy rows have no consecutive blanks; hard ones have long runs. One Universal Transformer with
-halting learns both, mixed. Then each kind is evaluated in two ways in turns: with halted positions skipped, and with
-everything computed until all have halted. Both give the same results. Time is CPU time of this process.
+Halting: each cell of a row holds a letter or is blank. A blank cell must get the letter of the nearest cell before it
+that has one. A step reads three cells (a causal convolution), so a letter that is d cells away takes d / 2 steps. Easy
+rows have no consecutive blanks; hard ones have long runs. One Universal Transformer with halting learns both, mixed.
+Then each kind is evaluated in two ways in turns: with halted positions skipped, and with everything computed until all
+have halted. Both give the same results. Time is CPU time of this process.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@
 
 Dai et al. 2019, "Transformer-XL", https://arxiv.org/abs/1901.02860, table 9. Both models have the 16 layers of the
 WikiText-103 base model (width 410, 10 heads, feed-forward 2100) and a small vocabulary, so that the layers are timed.
-To predict a token from the L tokens before it, the vanilla model, with fused causal attention, computes all L again.
-Its time per token is the median of a few whole windows. Transformer-XL reads segments of 128 tokens, each token once,
-with a memory of L positions. The memory is filled before timing starts, with random keys and values, which cost the
-same. Its time per token is that of a segment divided by 128. Time is CPU time of this process on one thread; windows
-and segments take turns.
+To predict a token from the L tokens before it, the vanilla model (with fused causal attention) computes all L tokens
+again. Its time per token is the median of a few whole windows. Transformer-XL reads segments of 128 tokens, each token
+once, with a memory of L positions. The memory is filled before timing starts, with random keys and values, which cost
+the same. Its time per token is that of a segment divided by 128. Time is CPU time of this process on one thread;
+windows and segments take turns.
 """
 
 from __future__ import annotations

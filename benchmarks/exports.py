@@ -1,7 +1,7 @@
 """Writes the table of export formats and models into docs/exports.md: `python -m benchmarks.exports [MODEL ...]`.
 
-Every model of the zoo at its tiny size goes through every format. The result is compared with the model: the file of
-Python in this process, the Hugging Face folders in a process without this package, the graphs at five lengths.
+Every model of the zoo at its tiny size goes through every format. The result is compared with the model: the
+Python file in this process, the Hugging Face folders in a process without this package, the graphs at five lengths.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _python(winner: Winner, model: Any) -> str:
 
 
 def _compared(winner: Winner, model: Any, call: Callable[..., Any], made: Any) -> str:
-    """The largest difference at all lengths, and which lengths it takes if not all."""
+    """A cell of the table: the largest difference over all lengths, and the lengths that work if not all do."""
     worst, taken = 0.0, []
     for length in LENGTHS:
         inputs = example_inputs(winner.architecture, length)

@@ -1,10 +1,11 @@
-"""Checks that the tuner loses nothing if everything breaks: `python -m benchmarks.faults [--count 1000] [--json]`.
+"""Checks that the tuner loses nothing after any failure: `python -m benchmarks.faults [--count 1000] [--json]`.
 
 Sessions tune an operation with many implementations. Some of them crash their process, hang, raise errors, run out of
-memory or give wrong numbers, everywhere or in places; a few are correct. In addition, children are killed while they
-measure and sessions while they run; a killed session is started again. At the end the store must hold every
-measurement that a session reported, no configuration may be measured again without a reason, and each problem must have
-a correct choice. A later session has a reason to repeat a measurement if it failed in a way that may be temporary.
+memory or give wrong numbers, everywhere or only in some places; a few are correct. In addition, child processes are
+killed while they measure, and sessions while they run; a killed session is started again. At the end the store must
+hold every measurement that a session reported, no configuration may be measured again without a reason, and each
+problem must have a correct choice. A later session has a reason to repeat a measurement if it failed in a way that may
+be temporary.
 
 `--mutants` checks mutants of our own Triton kernels (`benchmarks/support/mutants.py`) as the tuner checks a
 configuration: all of them must be found, and no correct kernel may be rejected. They run in Triton's interpreter, or on
@@ -35,7 +36,7 @@ from tuner.search.candidates import HOPELESS
 
 FAULTS = ("crash", "segfault", "hang", "raise", "memory", "wrong", "wrong_gradient", "wrong_in_places")
 RIGHT = 3  # correct implementations per problem
-LIVES = 240  # measurements of a session before it is killed, at most
+LIVES = 240  # the most measurements of a session before it is killed (more after many kills)
 ROWS = 24
 OPERATION = """
 import ctypes, os, time
@@ -85,7 +86,7 @@ register(Operation("injected", reference, {{each.name: each for each in several}
 
 
 def session(folder: Path, problems: int, seed: int) -> None:
-    """One session in its own process: prints each measurement that is written, then the choices that serve."""
+    """One session in its own process: prints each measurement that is written, then the chosen candidates."""
     from kernels.dispatch.registry import Problem
     from tuner.measure.children import Children, Patience
     from tuner.problems import configuration_text
@@ -206,8 +207,11 @@ def _rows(folder: Path, reported: list[list[Any]], deaths: Counter[str], final: 
 
 
 def repeated(reported: list[list[Any]]) -> int:
-    """How many measurements of single configurations repeat one that had a final outcome, that belongs to the same
-    session, or that had been repeated often enough."""
+    """The number of unnecessary repetitions among the measurements of single configurations.
+
+    A repetition is necessary if the last outcome was a failure that may be temporary, in an earlier session, and there
+    were fewer than `TRIES` such failures in a row.
+    """
     from tuner.outcome import TEMPORARY
     from tuner.search.cache import TRIES
 
@@ -255,8 +259,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="the approximate number of faults")
     parser.add_argument("--quick", action="store_true", help="40 faults")
-    parser.add_argument("--mutants", action="store_true", help="only check mutants of our kernels; some 4 minutes")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that check mutants")
+    parser.add_argument("--mutants", action="store_true", help="only check mutants of our kernels (about 4 minutes)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes that check mutants")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--session", type=Path, help=argparse.SUPPRESS)

@@ -2,10 +2,11 @@
 
     python -m benchmarks.fuzz [--count 10000] [--seed 0] [--files measurements] [--json]
 
-The files are the architectures of the zoo, the spaces and search files of the examples, one of each below that uses the
-whole language, and a table, a lock file and measurements of the tuner. Each case makes one to four changes to one of
-them: bytes, lines, words, types, tags, nesting, numbers. If the result is still valid, a description must also print,
-and the printed text must read back as the same thing. `--files` takes only those whose name begins with a text.
+The files are the architectures of the zoo, the spaces and search files of the examples, a space and a search file (in
+this module) that use the whole language, and a table, a lock file and measurements of the tuner. Each case makes one to
+four changes to one of them: bytes, lines, words, types, tags, nesting, numbers. If the result is still valid, a
+description must also print, and the printed text must read back as the same thing. `--files` uses only the files whose
+names begin with the given text.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Accident:
 
 
 class _TooSlow(BaseException):
-    """Not an Exception, so that no code in between can treat it as a rejection."""
+    """The time limit of a case. Not an Exception, so that no code in between can catch it as a rejection."""
 
 
 def read_model(path: Path) -> None:
@@ -232,7 +233,7 @@ CHANGES = [_flip, _cut, _lines, _lines, _lines, _swap_words, _replace_word, _rep
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises _TooSlow if the code inside takes more CPU time of this process, or ten times as long by the clock."""
+    """Raises _TooSlow if the code inside takes more than this CPU time, or ten times this wall-clock time."""
 
     def ring(*_: Any) -> None:
         raise _TooSlow

@@ -1,4 +1,4 @@
-"""Predicted and measured latency of random architectures, made of all blocks of a kind of model.
+"""Predicted and measured latency of random architectures, made of all blocks for a kind of model.
 
     python -m benchmarks.latency [--count 200] [--phase all] [--length 64 512] [--file FILE] [--minutes 10]
                                  [--device cuda] [--space SPACE] [--check 24] [--seconds 12] [--seed 0] [--quick]
@@ -7,9 +7,9 @@
 Architectures are drawn from `examples/spaces/everything.yaml` (up to 20 million parameters), or from the space in the
 file SPACE, such as `everything_encoder_decoder.yaml`. Each is predicted from pieces, then built and measured as a
 whole, on this CPU with one thread, or on a GPU. Phases and lengths take turns; a phase that no architecture of the
-space has is left out. `--file` keeps what was found, one JSON line an architecture: the same command goes on where it
-stopped, and `--count 0` prints the table of what is there. "halting" counts the architectures with halting blocks; the
-median error of these alone stands next to it.
+space has is left out. `--file` stores the results, one JSON line for each architecture: the same command continues
+where it stopped, and `--count 0` prints the table of the stored results. "halting" counts the architectures with
+halting blocks; the median error of these alone stands next to it.
 
 The correction factor and the interval of a prediction come from `--check` other architectures of the same phase and
 length, drawn among those that were measured; the architecture itself is never one of them. The bars: median error at
@@ -47,9 +47,9 @@ from searchspace.parts import configured_below
 from searchspace.space.space import Space
 from tuner.device import resolve
 
-SPACE, CPU = "everything", "cpu"  # of rows that do not say it
+SPACE, CPU = "everything", "cpu"  # of rows without these fields
 LENGTHS = (64, 512)
-TRIES = 100  # if as many architectures in a row do not run in a phase, it is left out
+TRIES = 100  # if this many architectures in a row do not run in a phase, the phase is left out
 ERROR, NINTH, CORRELATION, INSIDE, MILLISECONDS = 0.05, 0.12, 0.985, (0.92, 0.98), 50.0  # the bars
 
 Row = Mapping[str, Any]
@@ -68,7 +68,7 @@ def drawn(name: str, phase: str, length: int, space: Space) -> Iterator[Architec
 
 
 def found(predictor: Predictor, architecture: Architecture, seconds: float) -> dict[str, Any]:
-    """The sum of the pieces and the measurement; or the reason why there is none."""
+    """The sum of the pieces and the measurement, or the reason why there are none."""
     try:
         predictor.sum(architecture)
         start = time.process_time()
@@ -90,8 +90,7 @@ def found(predictor: Predictor, architecture: Architecture, seconds: float) -> d
 
 
 class Kept:
-    """The rows of a space on a device found so far, by (phase, length): those of the file, if there is one, and new
-    ones."""
+    """The rows of a space on a device so far, by (phase, length): those of the file, if there is one, and new ones."""
 
     def __init__(self, file: Path | None, seed: int, space: str = SPACE, device: str = CPU) -> None:
         self.file, self.of = file, {"seed": seed, "space": space, "device": device}
@@ -125,7 +124,7 @@ def collect(kept: Kept, settings: Sequence[tuple[str, int]], space: Space, optio
                 return
             if (architecture := next(sources[each], None)) is None:
                 del sources[each]
-                print(f"{each[0]} at length {each[1]}: no architecture of the space runs so.", file=sys.stderr)
+                print(f"{each[0]} at length {each[1]}: no architecture of the space can run.", file=sys.stderr)
             else:
                 kept.add(*each, found(predictors[each], architecture, options.seconds))
         if sources:
@@ -188,8 +187,8 @@ def main() -> None:
     parser.add_argument("--length", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--device", default=CPU, help="cpu, cuda or cuda:1")
     parser.add_argument("--space", type=Path, help="a file; the default is examples/spaces/everything.yaml")
-    parser.add_argument("--file", type=Path, help="keeps what was found, to go on later")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after these")
+    parser.add_argument("--file", type=Path, help="stores the results, so that the command can continue later")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--seconds", type=float, default=12.0, help="to measure one architecture")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="6 of each")

@@ -32,7 +32,7 @@ from searchspace import zoo
 from searchspace.model.architecture import Architecture
 
 LENGTHS, BATCHES = (1, 7, 64, 512), (1, 4)
-ONCE: tuple[tuple[Any, str, Any], ...] = (  # what is set so that everything is timed once
+ONCE: tuple[tuple[Any, str, Any], ...] = (  # settings that make every timing a single call
     (chain, "BUILDS", 1),
     (chain, "WARMUP", 0),
     (chain, "ROUNDS", 1),
@@ -69,7 +69,7 @@ def outcome(architecture: Architecture, setting: Setting) -> str:
 
 
 def run(phase: str, count: int, seed: int) -> dict[str, Any]:
-    """One row: how often each outcome was met."""
+    """One row: the number of each outcome."""
     found: Counter[str] = Counter()
     for name, architecture in islice(architectures(seed), count):
         rng = random.Random(f"{seed}/{name}/{phase}")

@@ -1,7 +1,7 @@
 """The cost of finding the tuned choice of a call: `python -m benchmarks.lookup [--json] [--quick]`.
 
-The same problems are looked up again and again in a table of 300 problems, as in a training loop: the choice alone, the
-implementation in the way of the operations' launchers, and the first look-up of a problem, exact and missed.
+Problems are looked up repeatedly in a table of 300 problems, as in a training loop: only the choice, the implementation
+as the launchers of operations do it, and the first look-up of a problem, found and missed.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ Pass = Callable[[int], Call]
 
 
 class FullAttention(nn.Module):
-    """Four projections and PyTorch's own kernel."""
+    """Four projections and PyTorch's own kernel. x: [B, T, C] -> [B, T, C]."""
 
     def __init__(self, causal: bool) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class FullAttention(nn.Module):
 
 
 class ProcessTime:
-    """The CPU time of this process, which knows little of what else the machine does."""
+    """The CPU time of this process, which other processes affect little."""
 
     def now(self) -> float:
         return time.monotonic()

@@ -1,4 +1,4 @@
-"""The cost of a trial besides its training: `python -m benchmarks.overhead [--trials 1000] [--long 0] [--json]`.
+"""The cost of a trial without its training: `python -m benchmarks.overhead [--trials 1000] [--long 0] [--json]`.
 
 A task that takes no time, a point of 25 choices, one objective, random search. Compared in one run, in milliseconds per
 trial: ours inline on SQLite, in a child process and in that of the search, and on Ray; Optuna's random and TPE

@@ -1,12 +1,13 @@
-"""Does the form of the predictor hold on devices that others recorded? A sum of pieces, a linear model, a forest.
+"""Does the form of the predictor fit devices that others measured? A sum of pieces, a linear model, a forest.
 
     python -m benchmarks.recorded_latency [--rows 100] [--seeds 5] [--json]
 
 The tables (`NAS_DATA`): HW-GPT-Bench S, GPT-2 sub-networks on 14 devices, and HAT, translation models on 3. They have
-latencies of whole models only. So the times of the pieces are fitted to `--rows` models: one time for each block at its
-width, not below zero, so that the sums have the least relative errors. The other rows judge: median error, error of 9
-in 10, rank correlation; means over seeds. The linear model (least squares) and the forest (100 trees) get the columns
-of the table, with means over the layers, and predict the logarithm of the time, which suits both better.
+only latencies of whole models. So the times of the pieces are fitted to `--rows` models: one time for each block at its
+width, not below zero, such that the relative errors of the sums are smallest. The other rows are the test set: median
+error, error of 9 in 10, rank correlation; means over seeds. The linear model (least squares) and the forest (100 trees)
+get the columns of the table, with means over the layers, and predict the logarithm of the time, which is better for
+both.
 """
 
 from __future__ import annotations
@@ -117,19 +118,22 @@ def _stacked(rows: Iterator[Mapping[str, float]]) -> Numbers:
 
 
 def composed(pieces: Numbers, times: Numbers) -> Callable[[Numbers], Numbers]:
-    """A sum of pieces whose times are fitted; relative errors count. A piece that no row has takes no time."""
+    """A sum of pieces, fitted to the least squared relative error. A piece that no row has takes no time.
+
+    pieces: [N, P]; times: [N].
+    """
     found, _ = nnls(pieces / times[:, None], np.ones(len(times)))
     return lambda others: others @ found
 
 
 def linear(plain: Numbers, times: Numbers) -> Callable[[Numbers], Numbers]:
-    """Least squares on the columns, for the logarithm."""
+    """Least squares on the columns, for the logarithm of the time. plain: [N, F]; times: [N]."""
     weights, *_ = np.linalg.lstsq(_with_one(plain), np.log(times), rcond=None)
     return lambda others: np.exp(_with_one(others) @ weights)
 
 
 def forest(plain: Numbers, times: Numbers) -> Callable[[Numbers], Numbers]:
-    """A random forest on the columns, for the logarithm."""
+    """A random forest on the columns, for the logarithm of the time. plain: [N, F]; times: [N]."""
     from sklearn.ensemble import RandomForestRegressor
 
     trees = RandomForestRegressor(100, random_state=0).fit(plain, np.log(times))

@@ -1,9 +1,9 @@
 """Large studies: `python -m benchmarks.scale [--trials 100000] [--storage URL] [--json]`.
 
-Fills a database with a study of trials as a search leaves them: 25 choices, two objectives, two rungs with successive
-halving, 1 % failures, metrics, a curve and checksums. Then it times whole commands, each in a new process: elapsed
-time, CPU time of the command (without that of a PostgreSQL server) and its peak memory. `resume` rebuilds the state of
-a stopped search and makes its next proposal. Without --storage the database is a temporary SQLite file.
+Fills a database with a study that looks like the result of a search: 25 choices, two objectives, two rungs with
+successive halving, 1 % failures, metrics, a curve and checksums. Then it times whole commands, each in a new process:
+elapsed time, CPU time of the command (without that of a PostgreSQL server) and its peak memory. `resume` rebuilds the
+state of a stopped search and makes its next proposal. Without --storage the database is a temporary SQLite file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OWN = ["-m", "benchmarks.scale"]
 
 
 def arguments_of(command: str, trials: int, storage: str) -> list[str]:
-    """What Python is called with."""
+    """The arguments of Python for a command."""
     if command == RESUME:
         return [*OWN, "--resume", storage]
     named = {"show": [f"{STUDY}:{trials // 20}"], "export": [STUDY, "--best", "--out", "-"]}.get(command, [STUDY])
@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> tuple[float, float, float]:
     return seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-# This process stays small: a child's peak memory counts that of its parent at its start.
+# This process stays small, because the peak memory of a child includes that of its parent at the start.
 _SILENT = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
 
 
@@ -70,7 +70,7 @@ def resume(storage: str) -> None:
 
 
 def measure(trials: int, storage: str, times: int, commands: list[str]) -> list[dict]:
-    """One row a command: the median of the elapsed times, with the CPU time and the memory of that run."""
+    """One row for each command: the median of the elapsed times, with the CPU time and the memory of that run."""
     rows = []
     for command in commands:
         found = sorted(run(arguments_of(command, trials, storage)) for _ in range(times))
@@ -87,8 +87,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--storage", help="an empty database; a SQLite file or postgresql://...")
-    parser.add_argument("--filled", action="store_true", help="the database holds such a study already")
-    parser.add_argument("--metrics", type=int, default=5, help="of a unit, and points of its curve")
+    parser.add_argument("--filled", action="store_true", help="the database already holds such a study")
+    parser.add_argument("--metrics", type=int, default=5, help="metrics of a unit, and points of its curve")
     parser.add_argument("--copies", type=int, default=1, help="fill PostgreSQL with copies of the first trials")
     parser.add_argument("--times", type=int, default=3, help="runs of each command")
     parser.add_argument("--commands", default=",".join(COMMANDS))

@@ -61,7 +61,7 @@ def timed(action: Callable[[], object], times: int = 5) -> float:
 
 
 def of_optuna(folder: Path) -> float:
-    """Milliseconds per trial in Optuna's storage on SQLite, with as many parameters."""
+    """Milliseconds per trial in Optuna's storage on SQLite, with the same number of parameters."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -5,8 +5,8 @@ choice of every named shape is timed in turns with two rivals: `eager`, the usua
 if there is one, else products of matrices), and the same under `torch.compile`. The figures are ratios of samples from
 the same round, with their interval. A shape counts as slower if the whole interval lies below 1 after subtracting the 5
 microseconds that a look-up may take; the printed ratios include them. One in forty equal pairs looks slower by chance,
-and where a process keeps its memory and code changes the time of equal code by up to 7 %. So a shape that looks slower
-is compared again in three times as many rounds, in a process of its own, and only that comparison counts. Notes say why
+and the placement of memory and code in a process changes the time of equal code by up to 7 %. So a shape that looks
+slower is compared again in three times as many rounds in a new process, and only that comparison counts. Notes say why
 the tuner made the choices that are slower. The processes keep the memory that they free, as the tuner's do
 (`tuner.measure.heap`). Compilation is not timed. A shape that takes longer than `--compile-seconds` to
 compile has no figure, and a note says so.
@@ -194,7 +194,7 @@ def _timed_by_name(name: str, *arguments: Any) -> Timed:
 def begin(threads: int) -> None:
     """Prepare a process that times."""
     torch.set_num_threads(checked_threads(threads))
-    heap.keep()  # else the first shapes would be timed in another state than the last ones, and than in the tuner
+    heap.keep()  # else the state of the memory would differ between the first and the last shapes, and from the tuner
     warnings.simplefilter("ignore")
 
 

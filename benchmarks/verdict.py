@@ -1,18 +1,19 @@
-"""How often do equal entrants get the word "better" in the finals, and how often does a true lead?
+"""How often do the finals say "better" for equal entrants, and how often for an entrant with a true lead?
 
     python -m benchmarks.verdict [--finals 1000] [--runs 40] [--quick] [--json]
 
-First table: simulated finals. Every run has the luck of its seed, every entrant its own strengths on single documents,
-and every run noise on every document (constants below). The candidate is the best of `top` on validation data, where
-the luck of a run is nearly the same. The baseline is the best of `baselines` on validation data. All entrants are
-equal, so "better" should appear in 2.5 % of the finals. Shifted by a true lead, the same finals give the power. `old`
-is the rule that this one replaced: Welch's interval over seeds, with no regard to documents or to the choice.
+First table: simulated finals. Each run has a random effect of its seed, each entrant has random effects on single
+documents, and each run has noise on each document (constants below). The candidate is the best of `top` on validation
+data, where the seed effect of a run is nearly the same as on test data. The baseline is the best of `baselines` on
+validation data. All entrants are equal, so "better" should appear in 2.5 % of the finals. Shifted by a true lead, the
+same finals give the power. `old` is the earlier rule: Welch's interval over seeds, which ignores documents and the
+selection of the best.
 
 Second table: the same with one real architecture as all entrants. It is trained with many seeds, and each final draws
 seeds for each entrant. Finals share runs, so these rates are less certain than 1,000 separate finals.
 
-Bar: "better" in 1 % to 4 %. If the baseline is the best of several equal ones, only the upper end counts: their choice
-is lucky too, which counts against the candidate.
+Bar: "better" in 1 % to 4 %. If the baseline is the best of several equal ones, only the upper end counts: the best of
+several is lucky too, so "better" is rarer.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from nas.training import standalone
 from searchspace import zoo
 
 SEED_LUCK = 0.008  # standard deviation between the seeds of an entrant, bits per byte, as measured in the quickstart
-SAME_LUCK = 0.8  # correlation of a run's luck on validation and on test data
-DOCUMENT_SPREAD = 0.025  # of the difference of two entrants between documents, as measured
-BOTH = 0.01  # of the difference of two runs on single documents, besides the rest
+SAME_LUCK = 0.8  # correlation of the seed effect of a run on validation and on test data
+DOCUMENT_SPREAD = 0.025  # standard deviation over documents of the difference of two entrants, as measured
+BOTH = 0.01  # standard deviation of the remaining difference of two runs on single documents
 LEADS = (0.02, 0.05, 0.1)  # bits per byte
 NUMBERS = {"none": 0, "40": 40, "60, heavy tails": 60, "40, one has 80 %": 40}  # of documents
 BAR = (0.01, 0.04)
@@ -49,7 +50,7 @@ ARCHITECTURE, STEPS = "transformer_decoder", 80
 
 @dataclass(frozen=True)
 class Entrant:
-    """Its mean on validation data, and its runs on test data."""
+    """An entrant: its mean on validation data, and its runs on test data."""
 
     validation: float
     runs: Runs

@@ -6,9 +6,9 @@
 Places: `local` (two processes on SQLite), `remote` (two processes on PostgreSQL), `cluster` (Ray and PostgreSQL),
 `own_ray` (Ray as a search starts it, on SQLite). Each round makes one fault at a random moment and then restores the
 infrastructure; a process that ended is started again with the same command. When a search has spent its budget, its
-database is compared with that of an undisturbed run: no trial may be lost, repeated or counted twice, every checkpoint
-must be complete, every trial must have the same architecture and the same loss to the last bit, and the Pareto front
-must be the same.
+database is compared with that of an undisturbed search: no trial may be lost, repeated or counted twice, every
+checkpoint must be complete, every trial must have the same architecture and the same loss to the last bit, and the
+Pareto front must be the same.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--places", nargs="+", choices=PLACES, default=list(PLACES))
-    parser.add_argument("--kinds", nargs="+", default=[], help="words in the names of faults; all without it")
+    parser.add_argument("--kinds", nargs="+", default=[], help="only faults whose names contain one of these words")
     parser.add_argument("--trials", type=int, default=TRIALS)
-    parser.add_argument("--strategy", default="random", help="of the searches, such as auto")
+    parser.add_argument("--strategy", default="random", help="the strategy of the searches, such as auto")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     tally, began = Tally(), time.monotonic()
-    # Not below the folder of root: PostgreSQL runs as another user.
+    # Not in the home folder of root, because PostgreSQL runs as another user.
     with tempfile.TemporaryDirectory(prefix="nas-chaos-", ignore_cleanup_errors=True) as folder:
         for name in arguments.places:
             (own := Path(folder) / name).mkdir()

@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes with PostgreSQL, and what can be killed of it."""
+"""A Ray cluster of two nodes with PostgreSQL, and the faults of its parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.chaos.places import Place, signalled
 from benchmarks.chaos.search import Search
 from benchmarks.chaos.server import Server
 
-# A killed node is noticed after one second instead of 15: the cluster asks more often, and waits as long for an answer.
+# A killed node is noticed after one second instead of 15: the cluster checks more often.
 NODE_DEATHS = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
 STEPS = 30  # of the shortest training: a few tenths of a second
 STORE_BYTES = 100 * 2**20
@@ -78,7 +78,7 @@ class Cluster(Place):
         return None
 
     def _replace(self, index: int) -> None:
-        with contextlib.suppress(Exception):  # parts of it may have ended already
+        with contextlib.suppress(Exception):  # parts of it may already have ended
             self._cluster.remove_node(self._nodes[index], allow_graceful=False)
         self._nodes[index] = self._add()
 
@@ -86,14 +86,14 @@ class Cluster(Place):
         self._replace(luck.randrange(2))
 
     def _raylet(self, luck: random.Random) -> None:
-        """Kill only the raylet of a node, in which its object store runs, and see its workers end by themselves."""
+        """Kill only the raylet of a node, which contains its object store; the workers end by themselves."""
         index = luck.randrange(2)
         signalled(self._raylets()[index : index + 1], signal.SIGKILL, luck)
         time.sleep(1.0)
         self._replace(index)
 
     def _drain(self, luck: random.Random) -> None:
-        """Ask a node to end its work, as before a preemption, and take it away when its time is over."""
+        """Ask a node to end its work, as before a preemption, and remove it after the deadline."""
         from ray._raylet import GcsClient
 
         index = luck.randrange(2)
@@ -105,7 +105,7 @@ class Cluster(Place):
         self._replace(index)
 
     def _worker(self, luck: random.Random, number: signal.Signals) -> None:
-        """A signal for a process that trains a unit; it waits for one, up to 10 s."""
+        """Send a signal to a process that trains a unit. Waits up to 10 s for one."""
         for _ in range(100):
             raylets = self._raylets()
             units = [
@@ -118,7 +118,7 @@ class Cluster(Place):
             time.sleep(0.1)
 
     def _hog(self, luck: random.Random) -> None:
-        """Another process of the machine takes so much memory that Ray ends units."""
+        """Let another process use so much memory that Ray ends units."""
         hog = os.fork()
         if hog == 0:
             taken = bytearray(HOG_BYTES)
@@ -163,7 +163,7 @@ class OwnRay(Place):
         return Command(file, log)
 
     def _part(self, name: str) -> None:
-        """Kill a part of Ray; it waits for one, up to a minute."""
+        """Kill a part of Ray. Waits up to a minute for it."""
         for _ in range(600):
             found = [pid for driver in self.drivers for pid, each in processes.descendants(driver.pid) if name in each]
             if found:

@@ -1,4 +1,4 @@
-"""A small disk that can be filled: a file system in memory. To mount it needs permission."""
+"""A small disk that can be filled: a file system in memory. Mounting it needs permission."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import subprocess
 import time
 from pathlib import Path
 
-MEGABYTES = 192  # the write-ahead log of SQLite may have 64
+MEGABYTES = 192  # the write-ahead log of SQLite may need 64
 
 
 class Disk:
-    """A file system of its own in `folder`. Raises OSError if it cannot be mounted."""
+    """A separate file system in `folder`. Raises OSError if it cannot be mounted."""
 
     def __init__(self, folder: Path):
         self.folder = folder

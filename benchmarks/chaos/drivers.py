@@ -1,4 +1,4 @@
-"""Processes that run a search: forks of this one, which start in a tenth of a second, or commands of their own."""
+"""Processes that run a search: forks of this process, which start in a tenth of a second, or new commands."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Command(subprocess.Popen):
 
 
 class Clock:
-    """A clock that can be set: by how many seconds the clock of forked drivers is wrong."""
+    """A clock that can be set: an offset in seconds for the clock of forked drivers."""
 
     def __init__(self) -> None:
         self._seconds = sharedctypes.Value("d", 0.0)
@@ -46,7 +46,7 @@ class Clock:
         self._seconds.value = seconds
 
     def install(self) -> None:
-        """Let this process, and the SQLite in it, read this clock."""
+        """Let this process, and its SQLite, use this clock."""
         from sqlalchemy import Engine, event
 
         right = time.time
@@ -90,7 +90,7 @@ class Fork:
 
 
 def _drive(file: Path, log: Path) -> int:
-    """What `nas search FILE` does, with short leases."""
+    """Do the same as `nas search FILE`, with short leases -> the exit code."""
     from functools import partial
 
     from nas.config import searchfile
@@ -112,7 +112,7 @@ def _drive(file: Path, log: Path) -> int:
 
 
 def end(drivers: list[Any]) -> None:
-    """Kill what still runs."""
+    """Kill the drivers that still run."""
     for driver in drivers:
         if driver.poll() is None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Where searches run and what disturbs them: on one machine with SQLite, or with PostgreSQL, by two forked processes.
+"""Where searches run, and their faults: on one machine with SQLite, or with PostgreSQL, in two forked processes.
 
 A place has `faults`: a function for each kind, which disturbs the running search and then restores the infrastructure.
 """
@@ -41,7 +41,7 @@ class Place:
         self.drivers: list[Driver] = []
 
     def begin(self, number: int, trials: int) -> Search:
-        """A new search, which does not run yet; its undisturbed twin has run."""
+        """A new search that has not started; its undisturbed twin has ended."""
         self.search = self.new_search(number, trials)
         self.search.run_undisturbed()
         self.drivers = []
@@ -75,7 +75,7 @@ class Place:
             send(luck.choice(self.drivers).pid, number)
 
     def rest(self) -> None:
-        """Let the processes that still work on the finished search end."""
+        """Wait until the processes of the finished search have ended."""
         for driver in self.drivers:
             driver.wait()
 
@@ -84,7 +84,7 @@ class Place:
 
 
 class Local(Place):
-    """SQLite, and a disk of its own for each search, if it can be mounted."""
+    """SQLite, with a separate disk for each search if it can be mounted."""
 
     def __init__(self, folder: Path):
         super().__init__(folder)
@@ -167,5 +167,5 @@ def signalled(pids: Sequence[int], number: signal.Signals, luck: random.Random) 
 
 
 def only(faults: dict[str, Any], kinds: Sequence[str]) -> dict[str, Any]:
-    """The kinds whose names contain one of these words; all without words."""
+    """The kinds whose names contain one of these words; all if there are no words."""
     return {name: each for name, each in faults.items() if not kinds or any(word in name for word in kinds)}

@@ -1,4 +1,4 @@
-"""A TCP proxy before PostgreSQL: it can cut off one side of the network, silently or with an error."""
+"""A TCP proxy for PostgreSQL: it can cut the connection, silently or with an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Proxy:
         self._open.clear()
 
     def connect(self, *, reset: bool) -> None:
-        """Let everything pass again: what was on its way arrives late; or, with `reset`, connections are broken."""
+        """Forward data again: delayed data arrives late. With `reset`, connections are closed instead."""
         if reset:
             pairs, self._pairs = self._pairs, []
             for each in (side for pair in pairs for side in pair):

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from benchmarks.chaos.places import Place
 
-FAILURES = 8  # in a row, of processes that nothing had killed; a full disk or a lost database is a reason to end
-STUCK_SECONDS = 400.0  # without an end of the search, after the last round
+FAILURES = 8  # in a row, of processes that ended with an error, as after a full disk or a lost database
+STUCK_SECONDS = 400.0  # after the last round; then a search that has not ended is stuck
 
 
 @dataclass
 class Tally:
-    """The counts of a run and the problems found. rounds: by kind of fault. unequal: kinds met by broken searches."""
+    """The counts of a run and its problems. rounds: by kind of fault. unequal: broken searches by kind of fault."""
 
     rounds: Counter[str] = field(default_factory=Counter)
     unequal: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ def run(
 
 
 def _disturb(place: Place, luck: random.Random, most: int, tally: Tally, say: Callable[[str], None]) -> Counter[str]:
-    """Run one search to its end, and disturb it every now and then while rounds are left -> the rounds by kind."""
+    """Run one search to its end, and disturb it repeatedly while rounds are left -> the rounds by kind."""
     met: Counter[str] = Counter()
     failures, last = 0, time.monotonic()
     while (code := place.tend()) != 0:

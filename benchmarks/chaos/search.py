@@ -1,4 +1,4 @@
-"""The search that is disturbed: its file, its undisturbed twin, and the differences between what both recorded."""
+"""The search that is disturbed: its file, its undisturbed twin, and the differences between their records."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ FULL, HALVING = "{{full: {{steps: {}}}}}", "{{halving: {{rungs: [{}, {}, {}], fa
 
 
 class Search:
-    """One search, in a folder of its own.
+    """One search, in its own folder.
 
     With full training the Pareto front must be that of the undisturbed search. With halving, the promoted trials depend
     on the order of results, so only the architectures and rung 0 must be the same. A strategy that learns proposes
@@ -89,7 +89,7 @@ class Search:
     ):
         """storage: a URL; None is a SQLite file in the folder. steps: of the first rung."""
         self.folder, self.number, self.trials = folder / f"search-{number}", number, trials
-        self.folder.mkdir(exist_ok=True)  # it may be a disk of its own
+        self.folder.mkdir(exist_ok=True)  # it may be a separate disk
         self.strategy = strategy
         self.keeps_order = number % 2 == 0
         self._steps, self._twin = steps, folder / "twins" / f"{number % 4}-{trials}-{steps}"
@@ -101,7 +101,7 @@ class Search:
         self.file = self._write(self.folder, f"disturbed-{number}", self.storage, runner)
 
     def _write(self, folder: Path, study: str, storage: str, runner: str) -> Path:
-        steps, seed = self._steps, self.number % 4  # so that a few undisturbed searches serve for all
+        steps, seed = self._steps, self.number % 4  # four seeds, so that few undisturbed searches are needed
         scheduler = FULL.format(steps) if self.keeps_order else HALVING.format(steps, 2 * steps, 4 * steps)
         text = SEARCH.format(
             study=study,
@@ -118,7 +118,7 @@ class Search:
         return file
 
     def run_undisturbed(self) -> None:
-        """Run the twin in this process. So forks of this process have all modules, and need no time to start."""
+        """Run the twin in this process. So its forks have all modules loaded, and start fast."""
         file = self._write(self._twin, "undisturbed", self._calm, HERE)
         launch.search(searchfile.load(file), quiet=True).close()
 
@@ -163,7 +163,7 @@ def _differences(wanted: dict[int, tuple], found: dict[int, tuple]) -> list[str]
 
 
 def _unexplained(store: Store, study: Study, trials: int) -> list[str]:
-    """A wrong number of trials, and trials that the strategy does not propose again from the log."""
+    """Problems: a wrong number of trials, and trials that the strategy does not propose again from the log."""
     count, again = len(store.trials(study.id)), replay(store, study)
     problems = [f"{count} trials instead of {trials}"] if count != trials else []
     return problems if again.same else [*problems, again.as_text()]

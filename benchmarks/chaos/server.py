@@ -26,7 +26,7 @@ class Server:
         self.far_url = f"postgresql+psycopg://postgres@127.0.0.1:{self.proxy.port}/postgres"
 
     def kill(self) -> None:
-        """SIGKILL to all its processes, and a new start."""
+        """Kill all its processes with SIGKILL, and start it again."""
         postmaster = self._server.get_pid()
         family = [postmaster, *(pid for pid, _ in processes.descendants(postmaster))]
         os.kill(postmaster, signal.SIGKILL)
@@ -39,29 +39,29 @@ class Server:
         self._start()
 
     def restart(self) -> None:
-        """An orderly stop, which ends all connections, and a new start."""
+        """Stop it in the normal way, which ends all connections, and start it again."""
         self._server.stop()
         self._start()
 
     def _start(self) -> None:
-        """Start it. pgserver waits for 10 s, which is too short on a machine that does other work."""
+        """Start it. Retries, because the 10 s that pgserver waits are too short on a busy machine."""
         for left in range(60, -1, -1):
             try:
                 self._server.ensure_postgres_running()
                 return
-            except (subprocess.TimeoutExpired, AssertionError):  # the second: it is starting still
+            except (subprocess.TimeoutExpired, AssertionError):  # AssertionError: it is still starting
                 if not left:
                     raise
                 time.sleep(1.0)
 
     def read_only(self, seconds: float) -> None:
-        """Refuse every change for a while, as a standby does that becomes the primary server."""
+        """Reject every change for a while, like a standby that becomes the primary server."""
         self._set("ALTER SYSTEM SET default_transaction_read_only = on")
         time.sleep(seconds)
         self._set("ALTER SYSTEM RESET default_transaction_read_only")
 
     def partition(self, seconds: float, *, reset: bool) -> None:
-        """Nothing passes through the proxy for a while; afterwards connections go on, or are broken."""
+        """Block the proxy for a while; afterwards connections continue, or are closed if `reset`."""
         self.proxy.cut_off()
         time.sleep(seconds)
         self.proxy.connect(reset=reset)

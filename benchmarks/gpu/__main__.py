@@ -1,8 +1,8 @@
 """Compares operations on a GPU with the best libraries for them: `python -m benchmarks.gpu [--only PART ...]`.
 
 Each case is tuned, then timed in turns with PyTorch (every backend), torch.compile, and with Liger-Kernel, Flash Linear
-Attention and flash-attn if they are installed. Its figure is printed next to its target ("bar"). Results are kept in a
-JSON file, and the same command continues with the rest; `--budget` limits its time. `--device cpu --small` runs
+Attention and flash-attn if they are installed. Its figure is printed next to its target ("bar"). Results are stored
+in a JSON file, and the same command continues with the rest; `--budget` limits its time. `--device cpu --small` runs
 everything at tiny sizes, to check that it works; its figures mean nothing.
 """
 
@@ -56,7 +56,7 @@ class Kept:
 
 
 def key_of(case: Case, device: Device) -> str:
-    """A row is valid for one device with its software, and one source of every implementation."""
+    """The key of a row: it is valid for one device with its software, and one source of every implementation."""
     operation = registry.operation(case.problem.operation)
     sources = "".join(each.source[:4] for each in operation.implementations.values())
     return f"{case.part} {case.problem} {device.key} {sources}"
@@ -94,7 +94,7 @@ def measured(case: Case, device: str, options: argparse.Namespace, seconds: floa
 
 
 def _correct_peers(case: Case, run: choice.Run, ours: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The peers whose results equal those of the operation, and why the others are left out."""
+    """The peers whose results equal those of the operation, and the reason why each other peer is left out."""
     expected, dtype = run(ours), getattr(torch, case.problem.dtype)
     peers, refused = {}, {}
     for name, call in case.peers(run.arguments).items():
@@ -123,7 +123,7 @@ def judged(bar: Bar, case: Case, found: Mapping[str, Timing], device: str) -> di
 
 
 def _figure(bar: Bar, case: Case, found: Mapping[str, Timing]) -> tuple[float | None, str, bool]:
-    """(the figure, its meaning in words, whether it is at least one within the noise of the comparison)."""
+    """(the figure, its meaning as text, whether the interval of the comparison reaches one)."""
     own = found[OPERATION]
     if bar.kind == "best_peer":
         peers = [name for name in found if name not in (OPERATION, TRITON) and comparable(case, name)]
@@ -184,7 +184,7 @@ def _plain(part: str, shape: str, figures: dict[str, Any], bar: dict[str, Any]) 
 
 
 def printed(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """Every figure, then every bar."""
+    """Print every figure, then every bar."""
     table = [
         {"part": row["part"], "shape": row["shape"], "what": name, "ms": row["times"][name]["ms"], row["unit"]: figure}
         for row in rows
@@ -208,7 +208,7 @@ def _described(bar: dict[str, Any]) -> str:
 
 
 def _first(row: dict[str, Any]) -> list[tuple[str, str]]:
-    """Of the failures: all peers, and one configuration."""
+    """The failures of all peers, and of one configuration."""
     peers = [(name, why) for name, why in row["refused"].items() if "=" not in name]
     return [*peers, *[each for each in row["refused"].items() if "=" in each[0]][:1]]
 
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--small", action="store_true", help="tiny sizes, to check that it works")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu/gpu.json"))
     parser.add_argument("--tables", type=Path, default=Path("runs/gpu/tables"), help="where tuned tables are written")
-    parser.add_argument("--budget", type=float, default=560.0, help="seconds; no case starts after them")
+    parser.add_argument("--budget", type=float, default=560.0, help="seconds after which no case starts")
     parser.add_argument("--evaluations", type=int, default=16, help="configurations measured of each implementation")
     parser.add_argument("--seconds", type=float, default=12.0, help="for finding the choice of one case")
     parser.add_argument("--rounds", type=int, default=31)

@@ -1,10 +1,10 @@
-"""Compiles every Triton kernel for GPUs that need not be there: `python -m benchmarks.gpu.ahead_of_time`.
+"""Compiles every Triton kernel for GPUs that this machine need not have: `python -m benchmarks.gpu.ahead_of_time`.
 
 Each Triton implementation is called forward and backward, with its default configuration on a bfloat16 problem of its
 operation, but its launches only compile. So the types and constants are those of a real call. Kernels that only other
-problems or configurations launch come from these. The table lists, for each kernel and target, the registers of a
-thread, the bytes that a thread keeps outside of its registers ("spilled"), and the shared memory of a program. A
-message instead of figures says why a compiler rejected a kernel. A kernel that nothing launched is named below.
+problems or configurations launch are compiled with these. The table lists, for each kernel and target, the registers
+per thread, the bytes that a thread keeps outside its registers ("spilled"), and the shared memory per program. If a
+compiler rejects a kernel, its message is printed instead. Kernels that were not launched are listed below the table.
 
     python -m benchmarks.gpu.ahead_of_time [--targets sm_90,gfx942] [--only softmax,rotary] [--json]
 """
@@ -144,19 +144,19 @@ def _problem(operation: Operation) -> Problem | None:
 
 
 def _call(operation: Operation, problem: Problem, choice: Choice) -> str | None:
-    """Compile what the choice launches; why that failed, None if it did not."""
+    """Compile the kernels that the choice launches -> the error message, or None."""
     from tuner.measure.correctness import call_forward_and_backward
 
     try:
         call_forward_and_backward(operation, problem, tuned.bound(operation, choice))
-    except Exception as error:  # of a compiler: it is a figure of this table
+    except Exception as error:  # of the compiler: it is a result
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     return None
 
 
 @contextmanager
 def compiling_for(target: str) -> Iterator[dict[str, Use]]:
-    """Inside the block a launch of a Triton kernel compiles it for `target`, and gives what it uses, by its name."""
+    """Inside the block, launching a Triton kernel only compiles it for `target`. Yields resources by kernel name."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
@@ -183,7 +183,7 @@ def _use(made: Any) -> Use:
 
 
 def _of_nvidia(made: Any) -> Use:
-    """From the compiled file; a thread keeps on its stack what does not fit into its registers."""
+    """The resources in the compiled file. Values that do not fit into the registers are on the stack of a thread."""
     tool = Path(sys.modules["triton"].__file__ or "").parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])

@@ -1,7 +1,7 @@
 """The cases of `benchmarks.gpu`: operations at published shapes, and the peers that each is compared with.
 
-The shapes come from the papers and libraries whose figures are the targets: FlashAttention-2 and -3 (16k tokens, 2,048
-wide, heads of 128), Triton's tutorials (rows of 4k to 32k), Liger-Kernel (SwiGLU, cross-entropy), retention (B8 H32).
+The shapes come from the papers and libraries whose figures are the targets: FlashAttention-2 and -3 (16k tokens, width
+2,048, heads of 128), Triton's tutorials (rows of 4k to 32k), Liger-Kernel (SwiGLU, cross-entropy), retention (B8 H32).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Peers = Callable[[Arguments], Mapping[str, Callable[..., Any]]]
 
 @dataclass(frozen=True)
 class Bar:
-    """A target. kind: how the figure follows from the times; see `benchmarks.gpu`. value: the target. against: a peer.
+    """A target. kind: how the figure is computed, see `_figure` in `__main__`. value: the target. against: a peer.
     device: part of the name of the only device that the bar applies to."""
 
     kind: str
@@ -37,8 +37,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class Case:
-    """peers: by name, calls that compute the same from the operation's arguments. amount: floating point operations
-    or bytes of one call. unit: TFLOP/s or GB/s."""
+    """A case. peers: by name, calls that compute the same from the arguments of the operation. amount: floating-point
+    operations or bytes of one call. unit: TFLOP/s or GB/s."""
 
     part: str
     problem: Problem
@@ -59,7 +59,7 @@ class Case:
 
 
 def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call` under torch.compile, which is told that this shape is one of many."""
+    """`call` under torch.compile, compiled for this shape only."""
     return torch.compile(call, dynamic=False)
 
 
@@ -232,7 +232,7 @@ def linear_attention(device: str, small: bool) -> list[Case]:
 
 
 def _linear_peers(arguments: Arguments) -> Mapping[str, Callable[..., Any]]:
-    """Exact attention computes another function: only its time is compared."""
+    """The peers of linear attention. Exact attention is a different function: only its time is compared."""
     fla = optional("fla.ops.linear_attn:chunk_linear_attn")
 
     def call(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -243,7 +243,7 @@ def _linear_peers(arguments: Arguments) -> Mapping[str, Callable[..., Any]]:
 
 
 def decode(device: str, small: bool) -> list[Case]:
-    """One token after 32,768 others, four query heads to each of keys."""
+    """One token after 32,768 others, with four query heads for each head of keys."""
     sizes = (1, 4, 1, 128, 32) if small else (8, 32, 8, 32768, 128)
     operation = registry.operation("decode_attention")
     problem = operation.problem(device, _half(device), sizes, _flags(operation))
@@ -263,7 +263,7 @@ def decode(device: str, small: bool) -> list[Case]:
 
 
 def _flags(operation: Operation, **on: Value) -> tuple[Value, ...]:
-    """Those of `on`, the others off."""
+    """The flags of an operation: those in `on`, the others off."""
     off = {"bias": "none"} if operation.name == "attention" else {}
     return tuple({**dict.fromkeys(operation.flags, False), **off, **on}.values())
 
@@ -280,7 +280,7 @@ PARTS: dict[str, Callable[[str, bool], list[Case]]] = {
     "linear_attention": linear_attention,
     "decode": decode,
 }
-INCOMPARABLE = {"copy", "sdpa flash of linear_attention"}  # peers with another result
+INCOMPARABLE = {"copy", "sdpa flash of linear_attention"}  # peers with a different result
 
 
 def comparable(case: Case, peer: str) -> bool:

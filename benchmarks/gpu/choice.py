@@ -2,7 +2,7 @@
 
 The tuner's correctness check computes the definition in float64, which needs too much memory for some published shapes.
 Here a candidate is compared with the first correct implementation in the dtype of the problem. The operation is then
-called in the normal way, and the table serves the choice.
+called in the normal way, and uses the choice in the table.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def differs(found: Any, expected: Any, dtype: torch.dtype) -> str | None:
 def choose(
     problem: Problem, run: Run, device: str, *, evaluations: int, seconds: float
 ) -> tuple[dict[Choice, float], dict[Choice, str]]:
-    """Milliseconds of every correct candidate, and the reason why each other one is not among them.
+    """Milliseconds of every correct candidate, and the reason why each other candidate failed.
 
     evaluations: configurations of each implementation. seconds: for all of them; the defaults are always measured.
     """

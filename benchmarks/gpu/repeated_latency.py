@@ -5,8 +5,8 @@
 
 The pieces are timed again for the second prediction. "whole" and "sum": the median difference of the two measurements
 and of the two sums of pieces. "error": the median error of one sum against one measurement, after a factor that all
-share. "error of means": the same for the mean of both. No predictor can have a smaller error than "whole" says.
-`--file` keeps the rows; `--count 0` prints the table of what is there.
+share. "error of means": the same for the mean of both. "whole" is a lower bound for the error of
+any predictor. `--file` stores the rows; `--count 0` prints the table of the stored rows.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def main() -> None:
     parser.add_argument("--phase", choices=PHASES, default="train")
     parser.add_argument("--length", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
-    parser.add_argument("--file", type=Path, help="keeps what was found")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after these")
+    parser.add_argument("--file", type=Path, help="stores the rows")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after this time")
     parser.add_argument("--seconds", type=float, default=1.5, help="to measure one architecture")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")

@@ -1,1 +1,1 @@
-"""Search quality on recorded tables: see `benchmarks.quality.__main__`."""
+"""Search quality on recorded tables, see `benchmarks.quality.__main__`."""

@@ -1,14 +1,15 @@
-"""How soon strategies find the optimum of recorded tables.
+"""How fast strategies find the optimum of recorded tables.
 
     python -m benchmarks.quality [--tables macro-flops,hwgpt] [--arms model,nsga2] [--seeds 20] [--processes 2]
                                  [--peers] [--options '{"model": {"start": 10}}'] [--file build/quality.jsonl] [--json]
 
-Every table is a YAML space whose points have recorded, modelled or invented values. The score of two objectives is the
-hypervolume relative to that of the exact front, both scaled to the range of the table, the reference its worst corner.
-For LTS it is the share of the exact front that was found, for the error alone the share of the runs that found the
-optimum. A line gives the mean over the seeds and the half-width of its 95 % interval (Student's t). Each run is stored
-in the file when it ends, so the same command continues an interrupted one; runs of other code are not used. `--peers`
-adds Optuna's NSGA-II, TPE and GP samplers (GP up to 100 evaluations) and SMAC3, those that are installed.
+Every table is a YAML space whose points have recorded, modelled or invented values. The score for two objectives is the
+hypervolume relative to that of the exact front. Values are scaled to the range of the table, and the reference point is
+its worst corner. For LTS the score is the share of the exact front that was found; for the error alone, the share of
+the runs that found the optimum. A line gives the mean over the seeds and the half-width of its 95 % interval (Student's
+t). Each run is stored in the file when it ends, so the same command continues after an interruption; runs of other code
+are not used. `--peers` adds Optuna's NSGA-II, TPE and GP samplers (GP up to 100 evaluations) and SMAC3, if they are
+installed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 8: 2.36, 10: 2.26, 12: 2.20
 
 @lru_cache(maxsize=1)
 def tables() -> dict[str, Table]:
-    """The tables whose data are here. A note says what is missing."""
+    """The tables whose data are on this machine. Prints what is missing on stderr."""
     found: dict[str, Table] = {}
     for source in SOURCES:
         try:
@@ -52,7 +53,7 @@ def tables() -> dict[str, Table]:
 
 
 def one_run(job: dict[str, Any]) -> dict[str, Any]:
-    """The scores of one seed of one arm on one table, at the budgets of the table."""
+    """One run: the scores of an arm with a seed on a table, at the budgets of the table."""
     table = tables()[job["table"]]
     most = min(job.get("most") or table.budgets[-1], arms.SLOW.get(job["arm"], table.budgets[-1]))
     budgets = [each for each in table.budgets if each <= most]
@@ -85,7 +86,7 @@ def finished(left: list[dict[str, Any]], processes: int, minutes: float | None) 
 
 
 def source_hash() -> str:
-    """A hash of the code that the figures depend on."""
+    """A hash of the files in `CODE`: runs of other code are not used."""
     digest = hashlib.sha256()
     for pattern in CODE:
         for path in sorted(ROOT.glob(pattern)):
@@ -173,7 +174,7 @@ def main() -> None:
     parser.add_argument("--options", default="{}", help="options of arms as JSON: {arm: {option: value}}")
     parser.add_argument("--code", default=None, help="a name for the state of the code, in place of its hash")
     parser.add_argument("--file", type=Path, default=ROOT / "build" / "quality.jsonl")
-    parser.add_argument("--most", type=int, default=None, help="evaluations at most; budgets above are left out")
+    parser.add_argument("--most", type=int, default=None, help="evaluations at most; larger budgets are left out")
     parser.add_argument("--minutes", type=float, default=None, help="start no run after this time")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

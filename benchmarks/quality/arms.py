@@ -1,4 +1,4 @@
-"""What is compared: our strategies, Optuna's samplers in Optuna's own loop, and SMAC3 if it is installed."""
+"""The strategies that are compared: ours, Optuna's samplers in Optuna's own loop, and SMAC3 if it is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOW = {"optuna GPSampler": 100}  # evaluations at most: its proposals take seco
 
 
 def run(name: str, table: Table, seed: int, options: dict[str, Any]) -> Iterator[tuple[Values, float]]:
-    """(values, CPU seconds of the proposal) of one evaluation after the other, for the arm called `name`."""
+    """(values, CPU seconds of the proposal) of each evaluation in order, for the arm called `name`."""
     if name.startswith("optuna "):
         return optunas(name.partition(" ")[2], table, seed)
     if name == "smac":
@@ -28,12 +28,12 @@ def run(name: str, table: Table, seed: int, options: dict[str, Any]) -> Iterator
 
 
 def ours(name: str, table: Table, seed: int, options: dict[str, Any]) -> Iterator[tuple[Values, float]]:
-    """Our strategy `name`, asked as a search asks it with one worker."""
+    """As `run`, for our strategy `name`."""
     return asked(make(name, table.space, seed, table.objectives, table.evaluate, None, **options), table)
 
 
 def asked(strategy: Strategy, table: Table) -> Iterator[tuple[Values, float]]:
-    """`strategy`, asked as a search asks it with one worker; no architecture is evaluated twice."""
+    """As `run`, for `strategy`, as a search with one worker uses it. No architecture is evaluated twice."""
     used: set[str] = set()
     for number in range(table.budgets[-1]):
         began = time.process_time()

@@ -5,8 +5,8 @@
 
 Reads stored runs of one strategy with several settings. For each table, the setting that is best on the other tables is
 chosen: it has the highest mean of their scores, each in standard deviations over the settings' runs of its table. A
-line says what was held out, what was chosen without it, and the figure of that choice on the table held out, next to
-that of the setting that would have been best there. The last line is the choice from all tables, which nothing tests.
+line gives the table that was held out, the setting that was chosen without it, and the score of this setting on it,
+next to the score of the best setting for that table. The last line is the choice from all tables, which is not tested.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def best(found: Scores) -> str:
 
 
 def rows(found: Scores) -> list[dict[str, str]]:
-    """One line for each table that is held out, and one for the choice from all."""
+    """One line for each table that is held out, and one for the choice from all tables."""
     lines = []
     for table, by in found.items():
         chosen = best({name: each for name, each in found.items() if name != table})

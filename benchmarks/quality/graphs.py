@@ -1,9 +1,10 @@
 """NAS-Bench-Graph: 26,206 graph networks, trained on each of eight graphs (https://arxiv.org/abs/2206.09166).
 
-Needs `pip install nas-bench-graph`, whose tables are pickles; it also holds the rule by which two spellings are one
-network. A network has one of nine shapes and an operation at each of its four nodes. In our language each is a block
-without an order. The objectives are the recorded latency and the validation error; a strategy learns both. The network
-of four skips, which was not trained, has the worst values of the table. Nothing was chosen by these tables.
+Needs `pip install nas-bench-graph`, whose tables are pickles; it also has the rule that tells when two descriptions are
+one network. A network has one of nine shapes and an operation at each of its four nodes. In our language each option is
+a block; their order has no meaning. The objectives are the recorded latency and the validation error; a strategy learns
+both. The network of four skips, which was not trained, has the worst values of the table. These tables were not used to
+choose any setting.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """HW-GPT-Bench S (https://arxiv.org/abs/2405.10299): GPT-2 models with heads and expansion chosen for each layer.
 
-Two tables. `hwgpt` is the whole space, with latency on an H100 and perplexity modelled from the recorded rows by
-`tools/hwgpt_modelled.py` beside the data. `hwgpt-rows` has the 10,000 recorded rows: a proposal is evaluated as the
-nearest row of the same width and depth that was not used before. `hwgpt-double` has twice the layers: each layer of
-the table is a pair, whose values are the means of what both would have.
+Three tables. `hwgpt` is the whole space, with latency on an H100 and perplexity modelled from the recorded rows by
+`tools/hwgpt_modelled.py` next to the data. `hwgpt-rows` has the 10,000 recorded rows: a proposal is evaluated as the
+nearest row of the same width and depth that was not used before. `hwgpt-double` has twice the layers: its values are
+the means of two models, one with the odd and one with the even layers.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Invented tables: functions of the layers in which they act together, so that a sum of layers predicts them badly.
+"""Invented tables: functions with interactions between layers, so that a sum over layers predicts them badly.
 
-They need no data. No strategy and no setting was chosen by them. Each has two objectives, a cost and an error; a
-strategy learns both from evaluations. A word lists the options of a point, one for each layer.
+They need no data, and they were not used to choose any strategy or setting. Each has two objectives, a cost and an
+error; a strategy learns both from evaluations. A word lists the options of a point, one for each layer.
 
 - `cell`: six edges of a small graph, as in NAS-Bench-201 (https://arxiv.org/abs/2001.00326). The error depends on the
   deepest path, and is 90 % without any path.
-- `trap`: two layers are good only together; one of them alone looks worse than none.
-- `order`: it matters which kind of layer comes first, and that they alternate.
-- `pairs`: a random value for half of all pairs of layers, nothing for single ones.
-- `triples`: a little for single layers, more for pairs and triples.
+- `trap`: two layers are good only together; one of them alone is worse than none.
+- `order`: the order of the kinds of layers matters, and whether they alternate.
+- `pairs`: random effects of half of all pairs of layers, and no effects of single layers.
+- `triples`: small effects of single layers, larger ones of pairs and triples.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 NONE, SKIP, POOL = 0, 1, 4
 DEPTH = (0.0, 0.0, 1.0, 1.6, 0.3)  # what an edge adds to its path: none, skip, two convolutions, pooling
 WORK = (0.0, 0.02, 0.35, 1.0, 0.05)
-NOISE = 0.3 * np.random.default_rng(0).standard_normal((5,) * len(EDGES))  # belongs to the word, like that of a seed
+NOISE = 0.3 * np.random.default_rng(0).standard_normal((5,) * len(EDGES))  # fixed for each word
 PRICE = (0.3, 0.5, 1.0, 1.3)  # of a layer in `order`
 
 

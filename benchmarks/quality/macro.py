@@ -1,8 +1,8 @@
 """NAS-Bench-Macro: all 6,561 words of eight letters, trained on CIFAR-10 (https://arxiv.org/abs/2103.11922).
 
 A letter is a layer: 0 nothing, 1 a convolution of width 3 that expands 3 times, 2 one of width 5 that expands 6 times.
-In our language the three are blocks without an order: `feed_forward` takes the place of the layer that does nothing,
-because layers that are left out would make different words equal.
+In our language the three are blocks whose order has no meaning. `feed_forward` takes the place of the layer that does
+nothing: if it were left out, different words would be equal.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class WordPoint:
 
 
 class WordSpace:
-    """All words of eight letters, with the least interface of a space: figures of earlier versions used it."""
+    """All words of eight letters, with the smallest interface of a space. Figures of earlier versions used it."""
 
     def realise(self, choose: Callable[[str, Any], Any]) -> WordPoint:
         return self._point("".join(choose(f"layer{index}", LAYER) for index in range(LAYERS)))

@@ -1,7 +1,7 @@
-"""Our own table: architectures of the quickstart's space, each really trained (`benchmarks.tables`).
+"""Our own table: architectures of the quickstart's space, all of them trained (`benchmarks.tables`).
 
 The space of the table is its rows, as for LTS. The objectives are expected FLOPs, which need no training, and bits per
-byte after the whole training, in which one seed counts: the noise of training is part of the table.
+byte after the whole training with one seed: the noise of training is part of the table.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How long a proposal takes, after many results.
+"""The time of a proposal, after many results.
 
     python -m benchmarks.quality.proposals [--strategies model,nsga2] [--results 1000 10000 100000] [--proposals 100]
                                            [--json]
 
 The space and the objectives are those of HW-GPT-Bench S, modelled (needs the recorded data, see `NAS_DATA`). A strategy
-is told the results of as many random architectures, as if an earlier search had drawn them. Then it is asked for one
-proposal after the other and told each result, as with one worker. "ms" is the mean CPU time of a proposal with its
+gets the results of `--results` random architectures, as if an earlier search had drawn them. Then it makes one proposal
+after the other and gets each result, as with one worker. "ms" is the mean CPU time of a proposal with its
 result, "slowest" the longest; "first" is the first proposal, which fits a model to all results. The bars are those of
 `model`.
 """
@@ -32,7 +32,7 @@ BARS = {1_000: 20.0, 10_000: 60.0, 100_000: 100.0}  # milliseconds
 
 
 def drawn(table: Table) -> Iterator[Point]:
-    """Random architectures, none twice."""
+    """Distinct random architectures."""
     rng, seen = random.Random(0), set()
     while True:
         point = table.space.sample(rng)
@@ -65,7 +65,7 @@ def milliseconds(name: str, table: Table, results: int, proposals: int) -> list[
 
 
 def row(name: str, results: int, times: list[float]) -> dict[str, Any]:
-    """One row of the table. The first proposal, for which the model is made, has a column of its own."""
+    """One row of the table. The first proposal, which makes the model, has its own column."""
     mean, bar = statistics.fmean(times[1:]), BARS.get(results) if name == "model" else None
     return {
         "strategy": name,
@@ -79,7 +79,7 @@ def row(name: str, results: int, times: list[float]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How long a proposal takes, after many results.")
+    parser = argparse.ArgumentParser(description="The time of a proposal, after many results.")
     parser.add_argument("--strategies", default=STRATEGIES, help="names, separated by commas")
     parser.add_argument("--results", type=int, nargs="+", default=list(BARS))
     parser.add_argument("--proposals", type=int, default=100)

@@ -1,14 +1,14 @@
-"""Real searches of the quickstart's space: what the recorded tables promise, with every architecture really trained.
+"""Real searches of the quickstart's space: a check of the results on recorded tables, with every architecture trained.
 
     OMP_NUM_THREADS=1 python -m benchmarks.quality.real [--arms model,nsga2,random] [--seeds 3] [--trials 27,81]
         [--device cpu] [--processes 1] [--file benchmarks/tables/real.json] [--folder build/real] [--report] [--json]
 
 Each search is that of `examples/quickstart.yaml` with another strategy and seed, without baselines, control arm and
-finals, on one worker. It runs for the first number of trials and then goes on to the next, as a larger budget does. The
-score of a search is the hypervolume of its trials that were trained to the last rung (bits per byte, FLOPs), each
-objective scaled to its range over all searches, relative to the hypervolume of all searches together. `--file` keeps
-the searches that have ended, and the same command goes on with the others; those that were interrupted continue from
-their studies in `--folder`. `--processes` searches run at once. `--report` trains nothing.
+finals, on one worker. It runs for the first number of trials and then continues to the next, as with a larger budget.
+The score of a search is the hypervolume of its trials that were trained to the last rung (bits per byte, FLOPs), each
+objective scaled to its range over all searches, relative to the hypervolume of all searches together. `--file` stores
+the searches that have ended, and the same command continues with the others; interrupted searches continue from their
+studies in `--folder`. `--processes` searches run at once. `--report` trains nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Front = list[list[float]]
 
 
 class Kept:
-    """The searches that have ended, by name, in a JSON file. All read the same text: the source of Python's library."""
+    """The searches that have ended, by name, in a JSON file. All use the same text: the source of Python's library."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,11 +49,11 @@ class Kept:
         if path.is_file():
             kept = json.loads(path.read_text(encoding="utf-8"))
             if kept["python"] != platform.python_version():
-                raise SystemExit(f"{path} is of Python {kept['python']}, whose text is another: give another --file.")
+                raise SystemExit(f"{path} is of Python {kept['python']}, which has other text: give another --file.")
             self.searches = kept["searches"]
 
     def add(self, name: str, found: dict[str, Any]) -> None:
-        """Write it at once."""
+        """Add a search, and write the file at once."""
         self.searches[name] = found
         lines = [f"  {json.dumps(key)}: {json.dumps(self.searches[key])}" for key in sorted(self.searches)]
         text = f'{{"python": "{platform.python_version()}", "searches": {{\n' + ",\n".join(lines) + "\n}}\n"
@@ -66,7 +66,7 @@ def name_of(arm: str, seed: int, trials: int) -> str:
 
 
 def search(arm: str, seed: int, trials: int, folder: Path, device: str) -> dict[str, Any]:
-    """Run one search to its budget, or on to a larger one -> the values of its longest trials, and the steps of all."""
+    """Run a search, or continue it to a larger budget -> the values of its longest trials, and the steps of all."""
     changes = {
         "study": f"{arm}-{seed}",
         "strategy": arm,
@@ -140,11 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arms", type=lambda text: text.split(","), default=["model", "nsga2", "random"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=lambda text: sorted(map(int, text.split(","))), default=[27, 81])
-    parser.add_argument("--device", default="cpu", help="that trains, such as cuda")
+    parser.add_argument("--device", default="cpu", help="the device for training, such as cuda")
     parser.add_argument("--processes", type=int, default=1, help="searches that run at once")
     parser.add_argument("--file", type=Path, default=KEPT, help="the searches that have ended")
     parser.add_argument("--folder", type=Path, default=Path("build/real"), help="the studies")
-    parser.add_argument("--report", action="store_true", help="print what is there and train nothing")
+    parser.add_argument("--report", action="store_true", help="print the stored results and train nothing")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     kept = Kept(options.file)

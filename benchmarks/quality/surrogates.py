@@ -1,10 +1,10 @@
-"""Which regression predicts best from few results: the process of `model`, trees, boosting, a linear model.
+"""Which regression predicts best from few results: the Gaussian process of `model`, trees, boosting, a linear model.
 
     python -m benchmarks.quality.surrogates [--tables own,hwgpt] [--counts 25,50,100] [--seeds 10] [--json]
 
 Each is fitted to the last objective of random points of a table, and predicts it for 300 others. Trees and the
-linear model see the same features as the process, in which layers share what is learned (`features`); `holes` are
-trees on the plain holes, one column for each option. LightGBM takes part if it is installed (pip install lightgbm).
+linear model get the same features as the process, which layers share (`features`); `holes` are trees on the plain
+holes, with one column for each option. LightGBM takes part if it is installed (pip install lightgbm).
 A figure is the rank correlation of prediction and value, with the 95 % interval of the seeds.
 """
 
@@ -48,7 +48,7 @@ def of_sklearn(made: Callable[[], Any]) -> Regression:
 
 
 def regressions() -> dict[str, Regression]:
-    """The rivals by name."""
+    """The other regressions by name."""
     from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor, RandomForestRegressor
     from sklearn.linear_model import RidgeCV
 
@@ -137,7 +137,7 @@ def lines(names: list[str], counts: list[int], seeds: int) -> Iterator[dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", default=",".join(NAMES), help=f"default {','.join(NAMES)}")
-    parser.add_argument("--counts", default="25,50,100", help="points that are told; default 25,50,100")
+    parser.add_argument("--counts", default="25,50,100", help="points that they are fitted to; default 25,50,100")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

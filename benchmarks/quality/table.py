@@ -1,4 +1,4 @@
-"""What a table offers to a benchmark of strategies: a space, the values of its points, and a score."""
+"""A table for benchmarks of strategies: a space, the values of its points, and a score."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ Name = TypeVar("Name")
 
 @dataclass
 class Table:
-    """name: as it is written on the command line. title: what a report calls it.
+    """A table. name: on the command line. title: in a report.
 
     space: a `Space`, or an object with its interface. values: the objectives of a point, all minimised; raises KeyError
-    if the architecture fails. evaluate: those that need no training; None if all do. score: the quality of all values
-    found so far; 1 is the optimum. budgets: after how many evaluations the score is reported. snap: the point that is
-    evaluated in place of a proposal, given the hashes of those used; None if it is the proposal itself.
+    if the architecture fails. evaluate: returns the objectives that need no training; None if all need it. score: the
+    quality of all values found so far; 1 is the optimum. budgets: the numbers of evaluations at which the score is
+    reported. snap: returns the point to evaluate in place of a proposal, given the used hashes and rows; None evaluates
+    the proposal itself.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Table:
 
 
 class Missing(Exception):
-    """The data of a table are not on this machine."""
+    """The data of a table, or a package that it needs, are not on this machine."""
 
 
 def folder() -> Path:
@@ -62,7 +63,7 @@ def scaled(rows: dict[Name, Values]) -> dict[Name, Values]:
 
 
 def relative_hypervolume(all_values: Sequence[Values]) -> Callable[[Sequence[Values]], float]:
-    """The score of values scaled to 0..1: their hypervolume relative to that of all; the reference is the corner."""
+    """The score of values scaled to 0..1: their hypervolume relative to that of all; the reference is (1, 1, ...)."""
     corner = (1.0,) * len(all_values[0])
     whole = pareto.hypervolume(list(all_values), corner)
     return lambda values: pareto.hypervolume(list(values), corner) / whole

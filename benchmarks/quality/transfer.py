@@ -1,4 +1,4 @@
-"""What an earlier study is worth to the strategy `model` (`learn_from`), and what a bad one costs.
+"""How much an earlier study helps the strategy `model` (`learn_from`), and how much a misleading one harms it.
 
     python -m benchmarks.quality.transfer [--tables macro-flops,hwgpt] [--arms none,other,...]
                                           [--seeds 10] [--file build/transfer.jsonl]
@@ -9,9 +9,9 @@ on nas-bench-macro parameters and the error of the first of three trainings, the
 error; on HW-GPT-Bench latency on a Xeon and the error of predicted tokens, the new search minimises latency on an H100
 and perplexity; on our own table parameters and bits per byte after 15 of 240 steps, the new search minimises expected
 FLOPs and bits per byte after all. `none` learns from no study, `other` from that one, `reversed` from the same with
-both values negated, `shuffled` with the values dealt out at random, and `unrelated` with a random linear function of
-the holes for each objective. `worse` and `useless` keep the cost, which every study of a space gets right: their second
-value alone is negated, or such a function. A line gives the mean over the seeds and the half-width of its 95 %
+both values negated, `shuffled` with the values permuted at random, and `unrelated` with a random linear function of the
+holes for each objective. `worse` and `useless` keep the cost, which is right in every study of a space: only their
+second value is negated, or is such a function. A line gives the mean over the seeds and the half-width of its 95 %
 interval. Each run is stored in the file when it ends, and not repeated.
 """
 

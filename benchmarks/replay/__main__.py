@@ -1,9 +1,9 @@
-"""How soon a tuning strategy finds a fast kernel, on recorded GPU spaces.
+"""How fast a tuning strategy finds a fast kernel, on recorded GPU spaces.
 
 Every strategy runs on every recorded space (`NAS_DATA`, folder `kernel_tuning`) with many seeds, as in a live session
 (see `tuner.replay.replay`). `--mode warm` leaves one device out and starts from the records of the others. In `--mode
-noisy` a measurement is one recorded sample, and the final choice is decided as in a live session. In `--mode failing` a
-resource runs out, so that the share `--invalid` of the configurations fails; its rule differs from seed to seed.
+noisy` a measurement is one recorded sample, and the final choice is made as in a live session. In `--mode failing` a
+resource limit makes the share `--invalid` of the configurations fail; the rule differs between seeds.
 `--peers` runs Kernel Tuner's strategies. `--cross-validate` chooses settings without the spaces that they are evaluated
 on. Runs are kept in `--results`, and the same command continues where it ended.
 """
@@ -38,7 +38,7 @@ OURS = ["surrogate", "random", "local_search", "evolution", "annealing"]
 
 
 def jobs(options: argparse.Namespace) -> list[Job]:
-    """Seed by seed, so that a killed run leaves the same number of seeds everywhere."""
+    """The jobs, seed by seed, so that an interrupted run has about the same number of seeds everywhere."""
     return [
         Job(options.mode, strategy, space, seed, options.most, invalid=options.invalid)
         for seed in range(options.first_seed, options.first_seed + options.seeds)

@@ -103,7 +103,7 @@ def _simplified(name: str) -> dict[str, Any]:
 
 
 def _installed() -> str | Path:
-    """The Python of that environment. Raises SystemExit if the installation fails."""
+    """The Python of the virtual environment. Raises SystemExit if the installation fails."""
     python = FOLDER / "bin" / "python"
     if not python.exists():
         venv.create(FOLDER, with_pip=True)

@@ -33,7 +33,7 @@ NEAR = 0.95  # fraction of the optimum that counts as near it
 class Job:
     """One run. mode: `warm` starts from the times on other devices, means of recorded samples drawn at random; in
     `noisy` a measurement is one sample; in `failing` the share `invalid` of the configurations fails. settings: of the
-    surrogate, if not its own."""
+    surrogate; empty for its defaults."""
 
     mode: str
     strategy: str
@@ -46,8 +46,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """steps: (evaluation, fraction of the optimum) at every rise. milliseconds, longest: of a proposal, on average and
-    at most. served: the time of the final choice relative to the optimum; regret: relative to the best measured one.
+    """The result of a run.
+
+    steps: (evaluation, fraction of the optimum) at every improvement. milliseconds, longest: the mean and the longest
+    time of a proposal. served: the time of the final choice relative to the optimum; regret: relative to the best
+    measured one.
     """
 
     job: Job
@@ -94,7 +97,7 @@ class Results:
                 self.known[result.job] = result
 
     def add(self, result: Result) -> None:
-        """Write it at once."""
+        """Add a result, and write it to the file at once."""
         with self.path.open("a") as file:
             file.write(json.dumps({"version": self.version(result.job), **asdict(result)}) + "\n")
         self.known[result.job] = result
@@ -145,7 +148,7 @@ def complete(results: Results, jobs: Sequence[Job], processes: int) -> Iterator[
 
 
 def run(job: Job) -> Result:
-    """Replay `job`."""
+    """Replay a job."""
     recorded = spaces()[job.space]
     if job.invalid:
         recorded = limited(recorded, job.invalid, job.seed)

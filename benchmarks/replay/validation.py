@@ -17,9 +17,9 @@ Setting = tuple[tuple[str, float], ...]
 
 
 def validate(results: Results, seeds: Iterable[int], most: int, processes: int) -> list[dict[str, object]]:
-    """For every kernel and every device that is left out: the result there of the best setting for the others.
+    """For every kernel and every device that is left out: its result with the setting that is best for the others.
 
-    The best is that of the highest mean over budgets and spaces. The setting in use is listed too.
+    The best setting has the highest mean over budgets and spaces. The setting in use is listed too.
     """
     budgets = [budget for budget in BUDGETS if budget <= most]
     jobs = [

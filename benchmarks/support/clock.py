@@ -1,4 +1,4 @@
-"""A clock for a busy machine: it measures how long this process computed, not how long it waited."""
+"""A clock for a busy machine: it measures the CPU time of this process, without waiting times."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Mutants of our Triton kernels: small faults that the tuner's correctness check must find.
 
 They are listed in `mutants.yaml`: dropped tiles, masks that are off by one, wrong scales, stale accumulators, programs
-that overwrite one another, reads and writes outside of a tensor, sums in a narrow dtype, missing gradient terms. Each
+that overwrite one another, reads and writes outside a tensor, sums in a narrow dtype, missing gradient terms. Each
 mutant replaces one text in the source code of a kernel. It runs in Triton's interpreter, or on a GPU if there is
 one, and is checked as the tuner checks a configuration.
 """
@@ -107,12 +107,12 @@ TARGETS = {
 }
 
 
-DTYPES = ("float32", "bfloat16", "float16")  # that a correct kernel is checked in
+DTYPES = ("float32", "bfloat16", "float16")  # in which a correct kernel is checked
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """fault: what is wrong, in words. old, new: the texts. place: which occurrence of `old` is replaced."""
+    """A change of the source code. fault: a description. place: which occurrence of `old` is replaced by `new`."""
 
     target: str
     fault: str

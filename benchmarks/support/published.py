@@ -24,8 +24,8 @@ PACKAGES = (
 @dataclass(frozen=True)
 class Published:
     """The public counterpart of `mixer`. make(dim, heads, length) gives a module [B, T, C] -> [B, T, C] for up to
-    `length` positions. fields: the options of ours that make both equivalent. most: the longest sequence that fits into
-    memory.
+    `length` positions. fields: the options of our block that make both equivalent. most: the longest sequence that fits
+    into memory.
     """
 
     name: str
@@ -53,7 +53,7 @@ def installed() -> Iterator[str | None]:
 
 
 def published() -> list[Published]:
-    """All pairs, close to the default sizes of the public code. Its windows have one key less."""
+    """All pairs, close to the default sizes of the public code. Its windows have one key fewer."""
     pairs = [_recurrent("LSTM", "lstm"), _recurrent("GRU", "gru"), _linformer(), _nystrom()]
     for causal in (False, True):
         pairs += [_performer(causal), _linear(causal), _local(causal), _reformer(causal)]

@@ -1,8 +1,8 @@
-"""What a reader of the dashboard does, in a real Chromium: how long until the page shows it, and how long it is busy.
+"""Response times of the dashboard in a real Chromium: how long until the page shows a result, and how long it is busy.
 
-The time runs from the click in the page until the frame after the last change of the document, measured in the page
-itself, also over a load of another page. Busy is the time of the tasks in the page, and CPU that of its main thread
-alone, as Chromium counts them; only the CPU time is the same on a busy machine.
+The time runs from the click until the frame after the last change of the document. It is measured in the page itself,
+also across the load of another page. Busy is the time of the tasks in the page, and CPU the time of its main thread, as
+Chromium counts them. Only the CPU time does not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUIET = 700  # milliseconds without a change after which a page is complete
 TURNS = 7
 SCREEN = {"width": 1280, "height": 900}
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-# Keeps when the reader acted, and the frame after the last change since then.
+# Stores the time of the last action of the reader, and of the frame after the last change since then.
 CLOCK = """
 const now = () => performance.timeOrigin + performance.now();
 for (const kind of ["click", "mouseup", "change"])
@@ -34,7 +34,7 @@ new MutationObserver(changes => {
 
 
 def chromium() -> str | None:
-    """The program; None if there is none."""
+    """The path of Chromium; None if it is not installed."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
 
@@ -76,7 +76,7 @@ def _painted(browser: Any, address: str) -> tuple[float, float, float]:
 
 
 def _timed(page: Any, act: Callable[[], None]) -> tuple[float, float, float]:
-    """(milliseconds until the page shows it, those of its tasks, those of its CPU) of what the reader does."""
+    """Milliseconds of an action: (until the page shows the result, of the tasks of the page, of its CPU time)."""
     _quiet(page)
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
@@ -92,7 +92,7 @@ def _timed(page: Any, act: Callable[[], None]) -> tuple[float, float, float]:
 
 
 def _spent(session: Any) -> tuple[float, float]:
-    """Seconds since the page was loaded."""
+    """Seconds (of tasks, of CPU time) since the page was loaded."""
     found = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
     return found["TaskDuration"], found["ThreadTime"]
 

@@ -1,4 +1,4 @@
-"""The output of every benchmark: the machine, and a table or, with --json, the same as data."""
+"""The output of every benchmark: the machine and a table, or, with --json, the same as JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A large study for benchmarks, written straight into the tables: what a search would leave, without its training.
+"""A large study for benchmarks, written directly into the tables: the result of a search, without its training.
 
-Each architecture is a real point of the space, with its true hash, so that a search can go on from here. Points are
-put together from parts of text, because to realise and to hash one takes a millisecond.
+Each architecture is a real point of the space, with its true hash, so that a search can continue this study. Points
+are composed from parts of text, because realising and hashing one the usual way takes a millisecond.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ storage: {storage}
 checkpoints: null
 """
 TABLES = ("architecture", "drawing", "trial", "unit", "objective_value", "metric")  # each after those it refers to
-DRAWN = 500  # every 500th trial gets a drawing of its own; the trials after it get the same one
+DRAWN = 500  # every 500th trial gets a new drawing; the trials after it share it
 STEPS = (100, 300)  # of the rungs
 AT_ONCE = 5000  # trials
 FAILED = 0.01
-SECONDS = 4.0  # a unit took so long
+SECONDS = 4.0  # the time of a unit
 
 
 def config_for(storage: str, study: str) -> SearchConfig:
@@ -103,7 +103,7 @@ def _count(connection: Connection, study_id: int, sequence: int) -> None:
 
 
 OF_COPY = "md5(architecture_hash || '{copy}') || md5('{copy}' || architecture_hash)"
-CHANGED = {  # what differs in a copy; `trials` and `units` are how many there are in the original
+CHANGED = {  # the columns that differ in a copy; `trials` and `units` are their numbers in the original
     "architecture": {"hash": "md5(hash || '{copy}') || md5('{copy}' || hash)"},
     "drawing": {"architecture_hash": OF_COPY},
     "trial": {
@@ -187,7 +187,7 @@ def _content(text: str) -> tuple[str, str, str]:
 
 
 class _Made:
-    """The rows of a study, trial by trial. A third of the trials goes on to the second rung, at once."""
+    """The rows of a study, trial by trial. A third of the trials continues to the second rung at once."""
 
     def __init__(self, config: SearchConfig, study_id: int, metrics: int, seed: int) -> None:
         self.sequence = 0

@@ -1,4 +1,4 @@
-"""The files of the tuner that `benchmarks.fuzz` corrupts: a table, a lock file, and measurements, also packed ones."""
+"""The files of the tuner that `benchmarks.fuzz` corrupts: a table, a lock file, and measurements in three formats."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _packed() -> bytes:
 
 
 def _read_packed(path: Path) -> None:
-    """Damaged rows are left out, so whatever is in the file is read."""
+    """Read a packed file. Damaged rows are left out, so any content is accepted."""
     folder = path.parent / "folder"
     (folder / "softmax").mkdir(parents=True, exist_ok=True)
     shutil.copy(path, folder / "softmax" / f"a-b{PACKED}")

@@ -1,1 +1,1 @@
-"""Tables of architectures that were really trained, to judge strategies, schedulers and probes without training."""
+"""Tables of trained architectures, to evaluate strategies, schedulers and probes without training."""

@@ -4,16 +4,16 @@
 
 So et al. 2019 (https://arxiv.org/abs/1901.11117, table 1) compare searches by tournament selection: seeded with the
 Transformer or random, with progressive dynamic hurdles or a fixed number of steps for each model. Here every search may
-train as many steps as `--compute` full trainings of 240 steps. The seed is the Transformer of the quickstart, as far as
-its space has it (two heads of keys and values, RMS norm before the feed-forward layers). A random forest fitted to the
-curves of the table stands in for training: it predicts the bits per byte of any architecture of the space after 15, 30,
-80 and 240 steps (`benchmarks.tables.schedulers --forest` says its error). The result of a search is the model with the
-best fitness, the value after its longest training. Its score is the value after 240 steps: mean and standard deviation
-over the seeds, as in the paper, and the half-width of the 95 % interval.
+train as many steps as `--compute` full trainings of 240 steps. The seed is the Transformer of the quickstart, as close
+as its space allows (two heads of keys and values, RMS norm before the feed-forward layers). A random forest that is
+fitted to the curves of the table replaces training: it predicts the bits per byte of any architecture of the space
+after 15, 30, 80 and 240 steps (`benchmarks.tables.schedulers --forest` prints its error). The result of a search is the
+model with the best fitness, the value after its longest training. Its score is the value after 240 steps: mean and
+standard deviation over the seeds, as in the paper, and the half-width of the 95 % interval.
 
-`--real` trains each model in place of the forest, with the task and recipe of the quickstart, 60 steps in full. The
-chosen model is trained again with another seed and scored on more text, so that no search is scored by its luck. What
-was trained is kept in `--kept`, and the same command continues an interrupted experiment.
+`--real` trains each model instead of using the forest, with the task and recipe of the quickstart; full training has 60
+steps. The chosen model is trained again with another seed and scored on more text, so that a lucky seed does not count.
+Results are stored in `--kept`, and the same command continues an interrupted experiment.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--compute", type=float, help="of each search, in full trainings; default: 40, --real: 20")
     parser.add_argument("--real", action="store_true", help="train every model")
-    parser.add_argument("--kept", type=Path, default=Path("build/evolved.jsonl"), help="values of what was trained")
+    parser.add_argument("--kept", type=Path, default=Path("build/evolved.jsonl"), help="a file for the results")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     experiment = REAL if options.real else FORECAST

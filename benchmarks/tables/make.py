@@ -1,4 +1,4 @@
-"""Train random architectures of a search file's space, and keep what each reached at several numbers of steps.
+"""Train random architectures of a search file's space, and store the results of each after several numbers of steps.
 
     python -m benchmarks.tables.make [FILE] --count 600 --again 100 --to rows.jsonl [--processes N] [--seconds S]
 
@@ -35,14 +35,14 @@ from searchspace.space.space import Point, Space
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 STEPS = (15, 30, 60, 80, 120, 160, 200, 240)  # the last is the whole training; each is evaluated on held-out text
-MEAN = 5  # steps; the training loss is kept as means over as many
+MEAN = 5  # steps; the training loss is stored as means over this many steps
 EVALUATION = 32_768  # positions of held-out text
 NEVER = Deadline(None)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training: architecture number `index` with a seed of its own for weights and batches."""
+    """One training: architecture number `index` with `seed` for weights and batches."""
 
     index: int
     seed: int
@@ -121,8 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", default=str(QUICKSTART), help="a search file")
     parser.add_argument("--count", type=int, default=600, help="architectures")
-    parser.add_argument("--again", type=int, default=100, help="of them are trained with a second seed")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--again", type=int, default=100, help="how many of them to train with a second seed too")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the draw")
     parser.add_argument("--to", type=Path, required=True, help="a file of JSON lines; continued if it exists")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--device", default="cpu")

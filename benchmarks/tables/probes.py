@@ -3,10 +3,10 @@
     python -m benchmarks.tables.probes [--count N] [--file build/probes.jsonl] [--json]
     python -m benchmarks.tables.probes --lts      # parameters in the tables of LiteTransformerSearch (see NAS_DATA)
 
-Every probe scores the untrained model of each row on one batch of the task, with seed 0. The rank correlation is that
-with the quality after the whole training, with its 95 % interval. Positive: a larger score is better; `short_race` is a
-loss, so a good one is negative. Scores that the table has are not found again. The others are kept in a file, which
-`benchmarks.tables.table --scores` adds to the table, and the same command continues.
+Every probe scores the untrained model of each row on one batch of the task, with seed 0. The rank correlation is with
+the quality after the whole training, with its 95 % interval. Positive: a larger score is better; `short_race` is a
+loss, so a useful one is negative. Scores in the table are not computed again. The others are stored in a file, from
+which the same command continues; `benchmarks.tables.table --scores` adds them to the table.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def scored(point: Point) -> dict[str, float]:
 
 
 def known(table: Table, count: int, file: Path) -> list[dict[str, float]]:
-    """The scores of the first `count` rows: of the table, of `file`, or found now and added to `file`."""
+    """The scores of the first `count` rows: from the table or `file`, or computed now and added to `file`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     found: list[dict[str, float]] = [dict(row.scores) for row in table.rows if row.scores]  # the first rows have them
     if file.exists():

@@ -1,15 +1,15 @@
-"""Schedulers on recorded learning curves: how good is what they choose with a share of full training?
+"""Schedulers on recorded learning curves: how good is the trial that they choose with a share of full training?
 
     python -m benchmarks.tables.schedulers [--seeds 20] [--share 0.15] [--calibration] [--json]
 
 Trials are drawn in random order from the table, one worker. A scheduler may spend `--share` of what it would cost to
 train the whole table to the end. It chooses the best of the trials that it trained longest. The regret is the final
 loss of that trial minus the best final loss of the table, in nats: 0 is the best possible. A run that diverged fails.
-`--calibration` says how often the trials that `extrapolation` stopped would have reached the best trial of that moment,
-and the mean probability that it gave for it; the interval is Wilson's, over the trials of all seeds.
-`--forecast` compares what `extrapolation` expects to cost with what it costs, for some numbers of trials.
-`--forest` says how well a random forest predicts the final loss of architectures of our own table that it has not seen
-(ten-fold cross-validation): it stands in for architectures that were not drawn.
+`--calibration` prints how often the trials that `extrapolation` stopped would have reached the best trial at that time,
+and the mean probability that it gave for this; the interval is Wilson's, over the trials of all seeds.
+`--forecast` compares the cost that `extrapolation` expects with its cost, for some numbers of trials.
+`--forest` prints how well a random forest predicts the final loss of architectures of our own table that it has not
+seen (ten-fold cross-validation): `benchmarks.tables.evolved` uses it for architectures that are not in the table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GOOD = 0.01  # nats
 
 @dataclass(frozen=True)
 class Curves:
-    """Losses in nats by trial and length of training; NaN where a run had diverged. rungs: what schedulers use."""
+    """Losses in nats by trial and length of training; NaN where a run had diverged. rungs: for schedulers."""
 
     name: str
     lengths: tuple[int, ...]
@@ -71,7 +71,7 @@ def nlp() -> Curves:
 
 
 def schedulers(curves: Curves) -> dict[str, Any]:
-    """What is compared, by name: the scheduler and its options."""
+    """The schedulers that are compared: {title: (name, options)}."""
     rungs = list(curves.rungs)
     return {
         "full": ("full", {"steps": rungs[-1]}),
@@ -138,7 +138,7 @@ def rows(curves: Curves, seeds: int, share: float) -> list[dict[str, Any]]:
 def calibration(
     curves: Curves, seeds: int, probabilities: Sequence[float] = (0.01, 0.02, 0.05, 0.1, 0.2), **changed: Any
 ) -> list[dict[str, Any]]:
-    """One row for each threshold of `extrapolation`; all trials are tried, so that each is stopped or trained.
+    """One row for each threshold of `extrapolation`. The budget is enough for all trials: each is stopped or trained.
 
     changed: options of the scheduler that differ from those of the other benchmarks.
     """
@@ -169,8 +169,10 @@ def calibration(
 
 
 def forecasts(curves: Curves, seeds: int, numbers: Sequence[int] = (16, 27, 81, 200, 600)) -> list[dict[str, Any]]:
-    """One row for each number of trials and probability: the training that `extrapolation` expects and needs, as shares
-    of training all trials to the end."""
+    """One row for each number of trials and probability: the training that `extrapolation` expects and needs.
+
+    Both are shares of the cost of training all trials to the end.
+    """
     lines = []
     starts = (0, *curves.rungs)
     for trials in (each for each in numbers if each <= len(curves.losses)):
@@ -232,8 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--share", type=float, default=0.15)
     parser.add_argument("--forest", action="store_true", help="the error of a forest on our own table instead")
-    parser.add_argument("--forecast", action="store_true", help="of the cost of `extrapolation`, instead")
-    parser.add_argument("--calibration", action="store_true", help="of the probabilities of `extrapolation`, instead")
+    parser.add_argument("--forecast", action="store_true", help="the cost of `extrapolation` and its forecast instead")
+    parser.add_argument("--calibration", action="store_true", help="the calibration of `extrapolation` instead")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     if options.forest:

@@ -1,12 +1,12 @@
-"""The table of really trained architectures: reading it, and making it from the rows of `benchmarks.tables.make`.
+"""The table of trained architectures: reads it, and makes it from the rows of `benchmarks.tables.make`.
 
-    python -m benchmarks.tables.table                   # what is in it
+    python -m benchmarks.tables.table                   # print a summary
     python -m benchmarks.tables.table --pack ROWS...    # make it from files of rows
-    python -m benchmarks.tables.table --scores FILE     # add what `benchmarks.tables.probes` found
+    python -m benchmarks.tables.table --scores FILE     # add the scores of `benchmarks.tables.probes`
 
-`quickstart.json.xz` holds random architectures of `examples/spaces/quickstart.yaml`: how each was drawn, its costs, its
-training loss, and its bits per byte on held-out text after each of `STEPS`. Some have a second seed, some have scores
-of probes.
+`quickstart.json.xz` holds random architectures of `examples/spaces/quickstart.yaml`: the choices of each, its costs,
+its training loss, and its bits per byte on held-out text after each of `STEPS`. Some have a second seed, some have
+scores of probes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HIGHEST = 2_000_000  # bytes of the packed file
 
 @dataclass(frozen=True)
 class Row:
-    """One architecture: its choices in the space, its costs, and what each training seed reached.
+    """One architecture: its choices in the space, its costs, and the results of each training seed.
 
     bits_per_byte: by seed, on held-out text after each of `STEPS`. losses: by seed, means over five steps each. scores:
     of probes, by name; empty if none ran.
@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """The space as it was, the rows, and for each row its point in the space."""
+    """The space at the time of the training, the rows, and for each row its point in the space."""
 
     space: Space
     steps: Sequence[int]

@@ -1,8 +1,8 @@
-"""Models that are really trained for a search on a table: their values, each computed once and kept in a file.
+"""Models that are trained for a search: their values, each computed once and stored in a file.
 
-A line of the file says what an architecture reached with a seed after a number of steps: bits per byte of held-out
-text, or null if the training diverged. Searches that train the same model share the lines, and an interrupted
-experiment goes on from them.
+A line of the file is the result of an architecture with a seed after a number of steps: bits per byte of held-out text,
+or null if the training diverged. Searches that train the same model share the lines, and an interrupted experiment
+continues from them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Key = tuple[str, int, int]  # hash of the architecture, seed, steps
 
 @dataclass
 class Trained:
-    """The task and recipe of `search` (a search file), training of the last of `rungs` steps, values kept in `file`."""
+    """Trains with the task and recipe of the search file `search`, up to the last of `rungs`. file: for the values."""
 
     file: Path
     rungs: tuple[int, ...]
@@ -54,7 +54,7 @@ class Trained:
 
     @cached_property
     def tasks(self) -> dict[int, Task]:
-        """By seed; the data are the same."""
+        """The task for each seed: they differ only in the size of the held-out text."""
         name, options = self.config.task.name, self.config.task.options
         return {
             seed: tasks.load_prepared({name: options | {"evaluation": positions}}, None, factory.CACHE)
@@ -70,7 +70,7 @@ class Trained:
         return self._value(point, SCORED, [self.rungs[-1]])
 
     def _value(self, point: Point, seed: int, rungs: list[int]) -> float | None:
-        """The value after the last of `rungs`; those before it are kept too, as another search may need them."""
+        """The value after the last of `rungs`; those before it are stored too, because another search may need them."""
         key = point.architecture.hash, seed, rungs[-1]
         if key not in self._known:
             with deterministic(1, CPU):

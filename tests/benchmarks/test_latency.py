@@ -66,7 +66,7 @@ def test_draws_from_every_kind_of_model_and_ends_without_the_phase(name, monkeyp
     latency.collect(kept, [("prefill", 64), ("decode", 64)], source, options)
     there = [("prefill", 64)] if name == "everything_encoder" else [("prefill", 64), ("decode", 64)]
     assert kept.rows == {each: [{}, {}] for each in there}
-    assert ("decode at length 64: no architecture of the space runs so." in capsys.readouterr().err) == (len(there) < 2)
+    assert ("decode at length 64: no architecture of the space can run." in capsys.readouterr().err) == (len(there) < 2)
 
 
 def test_a_space_that_is_not_valid_is_named_without_a_traceback(tmp_path, monkeypatch, capsys):
