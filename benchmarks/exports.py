@@ -1,7 +1,7 @@
 """Writes the table of export formats and models into docs/exports.md: `python -m benchmarks.exports [MODEL ...]`.
 
-Every model of the zoo at its tiny size goes through every format. The result is compared with the model: the
-Python file in this process, the Hugging Face folders in a process without this package, the graphs at five lengths.
+Every model of the zoo at its tiny size goes through every format. The result is compared with the model: the Python
+file in this process, the Hugging Face folders in a process without this package, the graphs at five lengths.
 """
 
 from __future__ import annotations
