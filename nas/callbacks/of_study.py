@@ -1,6 +1,6 @@
 """Reports the trials of a study to callbacks: each ended trial is one run, with its curve, metrics and final state.
 
-It only reads the database, so it can neither slow down nor end a search, and it works for a study of any age.
+It only reads the database, so it cannot slow down or end a search, and it works for studies of all versions.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _is_running(store: Reader, study: Study) -> bool:
 
 
 def _tell(store: Reader, study: Study, trial: Trial, name: str, folder: Path) -> None:
-    """One trial as one run of the callback `name`."""
+    """Report one trial as one run of the callback `name`."""
     kind = registry.registry.find(name)
     place = folder if getattr(kind, "shared", False) else folder / f"trial-{trial.number:05d}"
     place.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def _tell(store: Reader, study: Study, trial: Trial, name: str, folder: Path) ->
 
 
 def _clear(place: Path, kind: Any) -> None:
-    """Remove what an interrupted call, or a call for a shorter training, has written."""
+    """Remove the files of an interrupted call, or of a call when the trial was trained for fewer steps."""
     written = place / getattr(kind, "written", "")
     if written == place:
         return
@@ -126,7 +126,7 @@ def _clear(place: Path, kind: Any) -> None:
 
 
 def _about(study: Study, trial: Trial) -> dict[str, Any]:
-    """The name of the run and what does not change with its steps."""
+    """The name of the run, and its settings and final values."""
     found: dict[str, Any] = {
         "name": f"{study.name}:{trial.number}",
         "state": trial.state.value,

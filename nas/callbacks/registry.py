@@ -15,10 +15,10 @@ class Callback(Protocol):
     """Constructed as `cls(folder, about)`. folder: where it may write. about: the name and settings of the training."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Numbers after `step` steps."""
+        """Record numbers after `step` steps."""
 
     def close(self) -> None:
-        """The training has ended."""
+        """Called when the training has ended."""
 
 
 def callback(name: str) -> Callable[[Thing], Thing]:

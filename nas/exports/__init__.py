@@ -1,1 +1,1 @@
-"""Trials leave a study as files. Each format is one file of `nas.exports.formats`."""
+"""Writes trials of a study to files. Each format is one file of `nas.exports.formats`."""

@@ -1,7 +1,7 @@
-"""The re-measure check: an export is rebuilt from what was written, each format by its tool in a process of its own.
+"""The check of an export: each format is loaded from its files by its own tool, in a separate process.
 
-Outputs are compared with those of the model in this process, and every weight with its own. Parameters, FLOPs and the
-hash are compared with the study; latencies too, if they were measured on this device.
+Outputs and weights are compared with those of the model in this process. Parameters, FLOPs and the hash are compared
+with the study; latencies too, if they were measured on this device.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECONDS = 600  # for one check
 
 @dataclass(frozen=True)
 class Checked:
-    """What a format gave: its numbers, and what differs too much."""
+    """The result for one format: its numbers, and what differs too much."""
 
     format: str
     numbers: Mapping[str, Any]
@@ -62,7 +62,7 @@ def check(winner: Winner, folder: Path, formats: Sequence[str], *, latency: floa
 
 
 def example_inputs(architecture: Architecture, length: int = LENGTH, batch: int = 2) -> tuple[Tensor, ...]:
-    """The same inputs of a model every time: [B, T] of int64, or [B, T, F]; two for an encoder-decoder."""
+    """Inputs of a model, always the same: [B, T] of int64, or [B, T, F]; two for an encoder-decoder."""
     config, random = architecture.configured.config, torch.Generator().manual_seed(17)
     if getattr(config, "vocabulary", None) is None:
         return (torch.randn(batch, length, config.features, generator=random),)
@@ -79,7 +79,7 @@ def example_symbols(winner: Winner) -> list[int]:
 
 
 def _run(folder: Path, place: Path, names: Sequence[str]) -> None:
-    """Run the checks of `nas.exports.checks` in processes of their own; they write what they find into `place`."""
+    """Run the checks of `nas.exports.checks` in separate processes; they write their results into `place`."""
     script = Path(__file__).parent / "checks" / "__main__.py"
     command = [sys.executable, "-B", str(script), str(folder.absolute()), str(place), str(SECONDS), *names]
     with (place / "all.txt").open("w") as said:
@@ -87,7 +87,7 @@ def _run(folder: Path, place: Path, names: Sequence[str]) -> None:
 
 
 def _found(winner: Winner, name: str, place: Path, scale: float, latency: float) -> Checked:
-    """What one check wrote into `place`."""
+    """The result that one check wrote into `place`."""
     written, weights = place / f"{name}.json", place / f"{name}.pt"
     if not written.is_file():
         texts = (
@@ -101,7 +101,7 @@ def _found(winner: Winner, name: str, place: Path, scale: float, latency: float)
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a check: this package can be imported, wherever it lies."""
+    """The environment of a check, in which this package can be imported."""
     places = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 

@@ -1,4 +1,4 @@
-"""From a reference to written files: what the command `nas export` and the function `nas.export` share."""
+"""Exports from a reference to files: the common part of the command `nas export` and the function `nas.export`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FILES = {"yaml", "safetensors"}  # formats of one file each, which need no folde
 
 @contextmanager
 def chosen(reference: str, storage: str | None, *, best: bool = False, trial: int | None = None) -> Iterator[Winner]:
-    """What to export, while its store is open: a trial, an exported file or folder, or the folder of a training.
+    """What to export: a trial, an exported file or folder, or the folder of a training. Its store is open inside.
 
-    reference: STUDY with `best` or `trial`, STUDY:TRIAL, or a path. Raises UsageError if it names nothing or too much.
+    reference: STUDY with `best` or `trial`, STUDY:TRIAL, or a path. Raises UsageError if it does not name exactly one.
     """
     from nas import location
     from nas.exports import winner

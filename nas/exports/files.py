@@ -1,4 +1,4 @@
-"""Writes the files of an export: each whole or not at all."""
+"""Writes the files of an export, each completely or not at all."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _is_card(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Exported:
-    """The file or folder, all files of it, and the results of the check; None if nothing was checked."""
+    """path: the file or folder. files: all written files. checked: the results of the check; None without a check."""
 
     path: Path
     files: list[Path]
@@ -90,12 +90,12 @@ class Exported:
 
     @property
     def wrong(self) -> list[str]:
-        """What the check found, one sentence each."""
+        """The problems that the check found, one sentence each."""
         return [f"{each.format}: {problem}" for each in self.checked or () for problem in each.wrong]
 
     @property
     def failure(self) -> str:
-        """The message of an export whose check found something."""
+        """The message if the check found problems."""
         return "The export does not pass its check:\n  - " + "\n  - ".join(self.wrong)
 
 

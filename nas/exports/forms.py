@@ -1,9 +1,9 @@
-"""Definitions that a graph of operators has in place of those of the blocks: without loops over positions, and
-without numbers of chunks or tiles that follow from the length.
+"""Definitions for graphs of operators, which replace definitions of the blocks: without loops over positions, and
+without a number of chunks or tiles that depends on the length.
 
-Each has the name, the arguments and the results of the definition that it replaces (`FORMS`); its text goes into that
-module, whose imports it uses. One chunk or one tile holds the whole sequence, and masks leave the same pairs of
-positions: the results are the same, but work and memory grow as the square of the length. T time.
+Each has the arguments and the results of the definition that it replaces (`FORMS`). Its text is put into that module
+under that name, and uses the imports of the module. One chunk or one tile holds the whole sequence, and masks select
+the same pairs of positions: the results are the same, but work and memory grow as the square of the length. T time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from searchspace.primitives.attention.relative_scores import reach_back
 
 
 def over(step: Callable[..., States], states: States, inputs: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
-    """One operator that repeats `step`, and a loop outside an export, where the operator would be compiled first."""
+    """An operator that repeats `step`. Outside an export a loop, because the operator would be compiled first."""
     if not torch.compiler.is_exporting():
         every = []
         for present in zip(*(each for each in inputs if each is not None)):
@@ -63,7 +63,7 @@ def span_tiling(queries: int, keys: int, span: int, *, zeros: bool) -> SpanTilin
 
 
 def running_maximum(x: Tensor) -> Tensor:
-    """x: [B, H, T] -> the largest of each position and those before it, [B, H, T], among all pairs."""
+    """x: [B, H, T] -> the largest value up to each position, [B, H, T], computed from all pairs."""
     later = torch.ones(x.shape[2], x.shape[2], dtype=torch.bool, device=x.device).triu(1)
     return x[:, :, None].masked_fill(later, torch.finfo(x.dtype).min).amax(3)
 
@@ -88,7 +88,7 @@ def reads(config: RelativeAttentionConfig, queries: int, keys: int, device: torc
 
 
 def always(*_: Any) -> bool:
-    """One way for all lengths."""
+    """True: the same code for all lengths."""
     return True
 
 

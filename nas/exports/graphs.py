@@ -1,7 +1,7 @@
 """Programs of torch.export for one model: the whole prompt, and one more symbol from a state.
 
 The model is that of `nas.exports.bundle`, so it is plain PyTorch. Batch and length are dynamic. A state is a list of
-tensors: what the blocks keep, in the order of their calls. B batch, T time, P positions read before, V vocabulary.
+tensors: the states of the blocks, in the order of their calls. B batch, T time, P positions read before, V vocabulary.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Programs:
 
 
 def check(architecture: Architecture) -> None:
-    """Raises UsageError that names the blocks which no graph can express."""
+    """Raise UsageError if a graph cannot express a block; the message names all such blocks."""
     found = list(dict.fromkeys(each.type.name for each in blocks_of(architecture) if _cannot_be_traced(each)))
     if found:
         reasons = "; ".join(f"{name} {CANNOT[name]}" for name in found)
@@ -86,7 +86,7 @@ def _cannot_be_traced(block: Configured) -> bool:
 
 
 def programs(architecture: Architecture, weights: Mapping[str, Tensor]) -> Programs:
-    """The programs with these weights. Raises UsageError that names a block which cannot be exported."""
+    """The programs with these weights. Raises UsageError, with the names of blocks, if they cannot be exported."""
     check(architecture)
     with warnings.catch_warnings(), _module(architecture) as module:
         warnings.simplefilter("ignore")  # torch warns of its own code
@@ -118,7 +118,7 @@ def _programs(architecture: Architecture, module: Any, weights: Mapping[str, Ten
 
 
 def _with_state(architecture: Architecture, net: nn.Module, module: Any) -> Programs:
-    """A prompt that gives its state, and the step after it."""
+    """The prompt with its state as an output, and the decode step."""
     inputs, pair = example_inputs(architecture, TRACED[1], TRACED[0]), architecture.root.name == "encoder_decoder"
     prompt = Prompt(net, module)
     with torch.no_grad():
@@ -132,9 +132,9 @@ def _with_state(architecture: Architecture, net: nn.Module, module: Any) -> Prog
 
 
 def _compare(architecture: Architecture, net: nn.Module, made: Programs) -> None:
-    """Raises UsageError if the program holds for some lengths only, because a block has a special case for them.
+    """Raise UsageError if the program is right only for some lengths, because a block has a special case for them.
 
-    ONNX Runtime would give other numbers there without saying so.
+    ONNX Runtime would give wrong numbers for other lengths without an error.
     """
     call = made.prompt.module()
     for length in LENGTHS:

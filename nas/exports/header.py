@@ -15,7 +15,7 @@ MADE_BY = "Tessera (tessera-nas)"
 
 
 def read(path: str | Path) -> Mapping[str, Any]:
-    """What `nas.exports.origin` wrote, as plain data; empty if `path` is not an exported file."""
+    """The header that `nas.exports.origin` made, as plain data; empty if `path` is not an exported file."""
     import yaml
 
     try:
@@ -33,7 +33,7 @@ def read(path: str | Path) -> Mapping[str, Any]:
 
 
 def comment(data: Mapping[str, Any]) -> str:
-    """`data` as YAML in comment lines, which `read` reads. Code and other texts of several lines stay readable."""
+    """`data` as YAML in comment lines, for `read`. Texts of several lines, such as code, stay readable."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -48,8 +48,8 @@ def comment(data: Mapping[str, Any]) -> str:
 
 
 def at_exported_depth(path: str | Path, shape: Shape, *, length: int | None) -> Shape:
-    """`shape` with what the trial measured before it was exported: the depth of halting blocks, and the length of its
-    task unless `length` is given. Unchanged if `path` is not an exported file.
+    """`shape` with the depth of halting blocks that the exported trial measured, and with the length of its task unless
+    `length` is given. Unchanged if `path` is not an exported file.
     """
     found = read(path)
     costs, searched = found.get("costs"), found.get("search")

@@ -1,4 +1,4 @@
-"""Where an exported architecture comes from: lineage, metrics, finals, costs, task, vocabulary, recipe, environment."""
+"""The origin of an exported architecture: lineage, metrics, finals, costs, task, vocabulary, recipe, environment."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def origin(
 
 
 def _pending(store: Reader, study: Study, trial: Trial) -> list[str]:
-    """The objectives whose values machines outside the cluster have not found yet."""
+    """The objectives that machines outside the cluster have not measured yet."""
     if not (some := left_to_machines(study.config)):
         return []
     known = {unit.rung for unit in store.units(study.id, trial.number) if unit.later}
@@ -124,7 +124,7 @@ def _finals(store: Reader, study: Study, trained: Trial, finals: FinalsResult, e
 
 
 def _environment(store: Reader, study: Study, trained: Trial) -> dict[str, Any]:
-    """The device that trained it, and the versions that made the study and that export it."""
+    """The training device, the version that made the study, and the versions that export it."""
     devices = sorted({unit.device for unit in store.units(study.id, trained.number) if unit.device})
     return {
         "device": ", ".join(devices) or "unknown",
@@ -134,7 +134,7 @@ def _environment(store: Reader, study: Study, trained: Trial) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages here."""
+    """The versions of Python and of the installed packages."""
     return {"python": platform.python_version()} | {name: found for name in PACKAGES if (found := _version(name))}
 
 
@@ -146,7 +146,7 @@ def _version(name: str) -> str | None:
 
 
 def horizon(config: SearchConfig, trial: Trial, steps: int) -> int:
-    """The steps at which the learning rate of `trial` comes down; `steps` for a run of the finals."""
+    """The steps at which the learning-rate schedule of `trial` ends; `steps` for a run of the finals."""
     if trial.purpose != SEARCH:
         return steps
     return registry.make(config.scheduler.name, None, **config.scheduler.options).horizon(trial.place)

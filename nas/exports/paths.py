@@ -1,4 +1,4 @@
-"""Where the files of an export lie: next to a YAML file, or in a folder."""
+"""The paths of the files of an export: next to a YAML file, or in a folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Modules that torch.export traces: the whole input, a prompt that also gives the state, and one more symbol.
+"""Modules that torch.export traces: the whole input, a prompt that also returns the state, and one more symbol.
 
-A state is a flat list of tensors: what the blocks keep, in the order of their calls, and the number of positions that
-were read unless the keys of all positions tell it. B batch, T time, V vocabulary.
+A state is a flat list of tensors: the states of the blocks, in the order of their calls, and the number of positions
+read, unless it follows from the size of the stored keys. B batch, T time, V vocabulary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Layout = list[tuple[str, ...]]
 
 
 class Whole(nn.Module):
-    """The whole input at once."""
+    """The whole input at once: the inputs of the model -> its output."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Whole(nn.Module):
 
 
 class Prompt(nn.Module):
-    """tokens: [B, T], or a source and a target, -> logits [B, T, V] and the state after them."""
+    """tokens: [B, T], or a source [B, S] and a target [B, T] -> logits [B, T, V] and the state after them."""
 
     def __init__(self, net: Any, module: Any) -> None:
         super().__init__()
@@ -80,14 +80,14 @@ class Step(nn.Module):
 
 
 def names(layout: Layout, *, pair: bool) -> list[str]:
-    """The names of the tensors of a state. pair: whether there is an encoder, whose keys do not tell the positions."""
+    """The names of the tensors of a state. pair: whether there is an encoder, whose keys do not give the positions."""
     found = [f"state_{number}_{name}" for number, slot in enumerate(layout) for name in slot]
     grows = any("k" in slot for slot in layout) and not pair
     return found if grows else [*found, POSITIONS]
 
 
 def sizes(name: str) -> dict[int, Any]:
-    """The dimensions of a state that are open."""
+    """The dynamic dimensions of a state."""
     dynamic = torch.export.Dim.DYNAMIC
     if name == POSITIONS:
         return {}
@@ -96,7 +96,7 @@ def sizes(name: str) -> dict[int, Any]:
 
 
 def _joined(slot: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A slot with its new keys and values behind the others."""
+    """A slot with its new keys and values appended to the others."""
     found = {name: state for name, state in slot.items() if name not in PAIR.values()}
     for name, new in PAIR.items():
         if new in slot:

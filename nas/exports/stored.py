@@ -1,4 +1,4 @@
-"""An architecture of a study as its database keeps it, with its costs: to write it as YAML needs no torch."""
+"""An architecture as stored in the database of a study, with its costs. Writing it as YAML needs no torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE_LENGTH = ("decoder", "encoder")  # models whose costs depend on one length a
 
 @dataclass(frozen=True)
 class StoredArchitecture:
-    """What is known of the architecture of a trial. `architecture` reads it, with torch, when it is first asked for."""
+    """The architecture of a trial. The property `architecture` parses it, with torch, at its first use."""
 
     hash: str
     written: str
@@ -35,15 +35,15 @@ class StoredArchitecture:
 
     @cached_property
     def architecture(self) -> Architecture:
-        """Raises SpaceError or BlockProblem if it cannot be read."""
+        """The parsed architecture. Raises SpaceError or BlockProblem if it cannot be read."""
         return _read(self.written, self.name, self.blocks)
 
 
 def stored(store: Reader, study: Study, trial: Trial) -> StoredArchitecture:
-    """The architecture of `trial`, with its costs for sequences as long as the task's.
+    """The architecture of `trial`, with its costs at the sequence length of the task.
 
-    It is read and its costs are computed only if the database lacks a drawing of it. Raises SpaceError or BlockProblem
-    if it then cannot be read.
+    It is parsed, and its costs are computed, only if the database has no drawing of it, or one of an encoder-decoder.
+    Raises SpaceError or BlockProblem if it then cannot be read.
     """
     config = SearchConfig.stored(study.config)
     hash, name = trial.architecture_hash, f"{study.name}:{trial.number}"
@@ -60,7 +60,7 @@ def stored(store: Reader, study: Study, trial: Trial) -> StoredArchitecture:
 
 
 def costs_at(length: int, cost: Cost) -> dict[str, int]:
-    """The costs that a header states, for sequences of `length` positions."""
+    """The costs for a header, for sequences of `length` positions."""
     numbers = cost.numbers()
     return {"length": length, "parameters": numbers["parameters"], "flops": numbers["flops"]}
 

@@ -1,4 +1,4 @@
-"""Whether the weights that a tool found in an export are those of the model."""
+"""Compares the weights that a tool found in an export with those of the model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ABSENT = {"aotinductor"}  # the weights are compiled in, and nothing reads them 
 
 
 def other_weights(winner: Winner, form: str, parts: Sequence[Mapping[str, Tensor]]) -> list[str]:
-    """The names of weights that are not those of `winner`.
+    """The names of weights that differ from those of `winner`.
 
-    parts: what the format `form` holds. The first part must have all weights; the others, such as a decode step, may
+    parts: the tensors in the format `form`. The first part must have all weights; others, such as a decode step, may
     lack some.
     """
     if form in ABSENT:
@@ -47,10 +47,10 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _by_value(expected: Mapping[str, Tensor], parts: Sequence[Mapping[str, Tensor]]) -> list[str]:
-    """The names of tensors of ours, if the graph lacks some of their numbers, and of those of the graph, if most of
-    their numbers are ours, but not all.
+    """The names of our tensors of which the graph has only a part of some row, and of tensors of the graph that have
+    most, but not all, of their numbers from our weights.
 
-    A graph leaves out rows that it never reads, keeps a tensor twice, and holds numbers of its own.
+    A graph may omit rows that it never reads, store a tensor twice, and have other numbers of its own.
     """
     ours, first = _numbers(expected), _numbers(parts[0])
     lacking = [name for name, value in expected.items() if _is_cut(value, first)]

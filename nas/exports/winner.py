@@ -1,4 +1,4 @@
-"""A trial that leaves its study: its architecture, where it comes from, and its trained weights."""
+"""A trial to export: its architecture, its origin, and its trained weights."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Winner:
-    """What a format can write. origin: the header, plain data. weights: loads the state dict; raises NasError.
+    """The data for a format. origin: the header, plain data. weights: loads the state dict; raises NasError.
 
-    source: has the text of the architecture, which is all that YAML needs.
+    source: has the text of the architecture, which is enough for YAML.
     """
 
     trial: int
@@ -40,7 +40,7 @@ class Winner:
 
     @property
     def architecture(self) -> Architecture:
-        """Raises SpaceError or BlockProblem if the one that a study keeps cannot be read."""
+        """The parsed architecture. Raises SpaceError or BlockProblem if a stored one cannot be read."""
         return self.source.architecture if isinstance(self.source, StoredArchitecture) else self.source
 
     @property

@@ -1,16 +1,16 @@
-"""What a study says, from its database alone and without torch.
+"""Reports about a study. They read only its database, and need no torch.
 
 from nas import report
-report.status(store, study)      how the study stands
-report.results(store, study)     its trials; report.best and report.front the best ones
+report.status(store, study)      the state of the study
+report.results(store, study)     its trials; report.best and report.front: the best ones
 report.curve(store, study, 3)    the training curve of trial 3
 report.progress(store, study)    the units that run now: step, loss, tokens per second
-report.changes(store, study)     what changed since the last look
-report.header(store, study)      how its result begins: trials started, failures, seeds, what the budget cut off
+report.changes(store, study)     what changed since an earlier call
+report.header(store, study)      the head of its result: trials started, failures, seeds, what the budget cut off
 report.ranking(store, study)     how well size, or a lower rung, predicts quality
 report.controls(store, study)    whether the search was better than its control arms
 report.eta(store, study)         when the search will end
-report.verdict(store, study)     how its finals ended
+report.verdict(store, study)     the result of its finals
 """
 
 from __future__ import annotations

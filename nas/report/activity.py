@@ -1,4 +1,4 @@
-"""Who works on a study. This file defines running, paused and interrupted for units, trials and studies.
+"""Which processes work on a study. This file defines running, paused and interrupted for units, trials and studies.
 
 A unit that has not ended is
     running      if a process holds its lease: the lease has not expired, and the process is not known to be gone
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Activity(StrEnum):
-    """What happens to something that was started and has not ended."""
+    """The activity of a unit, trial or study that was started and has not ended."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
@@ -53,7 +53,7 @@ class UnitProgress:
 
     @property
     def name(self) -> str:
-        """What people call it: trial 3 rung 1, or final 2."""
+        """The name in messages: trial 3 rung 1, or final 2."""
         if self.final is not None:
             return f"final {self.final}"
         return f"trial {self.number} " + ("probe" if self.kind == "probe" else f"rung {self.rung}")
@@ -67,27 +67,27 @@ class UnitProgress:
 
 
 def progress(store: Reader, study: Study) -> list[UnitProgress]:
-    """The units of `study` that have not ended, those that run first, then by trial."""
+    """The units of `study` that have not ended: running ones first, then by trial."""
     found = [_progress(unit) for unit in store.unfinished(study.id)]
     order = list(Activity)
     return sorted(found, key=lambda each: (order.index(each.activity), each.number, each.rung))
 
 
 def of_unit(unit: Unit) -> Activity:
-    """What happens to a unit that has not ended."""
+    """The activity of a unit that has not ended."""
     if unit.state is UnitState.QUEUED or unit.owner is None:
         return Activity.PAUSED
     return Activity.INTERRUPTED if unit.expired or leases.is_dead(unit.owner) else Activity.RUNNING
 
 
 def of_all(activities: Iterable[Activity]) -> Activity:
-    """What happens to a trial or a study with these units: the first that applies to one of them, else paused."""
+    """The activity of a trial or study whose units have these: the first in `Activity`; paused without units."""
     found = set(activities)
     return next((each for each in Activity if each in found), Activity.PAUSED)
 
 
 def by_trial(units: Iterable[UnitProgress]) -> dict[int, Activity]:
-    """{number: what happens to the trial}, for the trials that have an open unit."""
+    """{number of the trial: activity}, for the trials with a unit that has not ended."""
     seen: dict[int, list[Activity]] = {}
     for unit in units:
         seen.setdefault(unit.number, []).append(unit.activity)

@@ -15,7 +15,7 @@ WIDTH = 24  # columns of a bar
 
 
 class Bar:
-    """Draws at the bottom of the terminal until it is closed; then nothing of it stays."""
+    """Draws at the bottom of the terminal until it is closed; then it disappears."""
 
     def __init__(self, console: Console):
         name = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))

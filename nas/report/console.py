@@ -34,10 +34,10 @@ SHARE = 20  # reading the store takes at most 1/20 of the time, even if the stud
 
 @dataclass
 class Reporter:
-    """Reports how a search proceeds. `budget` is its number of trials, 0 if something else ends it. Counts come from
-    the store.
+    """Reports the progress of a search. Counts come from the store. Use it in a `with` statement.
 
-    With `config` it estimates the remaining time too. Use it in a `with` statement.
+    budget: the number of trials; 0 if another limit ends the search. config: for an estimate of the remaining time;
+    None gives no estimate.
     """
 
     store: Reader
@@ -92,7 +92,7 @@ class Reporter:
         self._thread.start()
 
     def say(self, text: str) -> None:
-        """Print one line for people."""
+        """Print one line, unless `quiet`."""
         if not self.quiet:
             self._console.print(visible(text), markup=False)
 

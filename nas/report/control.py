@@ -1,9 +1,9 @@
 """Whether a search was better than its control arms: the fronts of the arms, by hypervolume at equal training cost.
 
 The cost is the declared training FLOPs of the units that ended; training steps, if an older version stored no FLOPs.
-Of the arm that trained more, only its first units count, until they cost what all units of the other arm cost.
-Each trial counts with its values after its longest training within that. A demoted probe does not count, because the
-search ignores it; a trial that waits for a value from a machine is left out. `nas.fronts` has the test.
+Of the arm that trained more, only the first units count, until they cost as much as all units of the other arm.
+Each trial counts with its values after its longest training within these units. A demoted probe does not count,
+because the search ignores it; a trial that waits for a value from a machine is left out. `nas.fronts` has the test.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Later = Mapping[int, Values | None]  # by trial: what machines found later; None
 class Control:
     """The search against one control arm.
 
-    shares: of the hypervolume of both, the search's first. low, high: the interval of their difference. trials: of each
-    that count. cost: of each in all, in `unit` (FLOPs or steps). start: how many of the search's trials that count are
-    random ones of the start of its strategy. without: demoted probes, which do not count.
+    Pairs have the value of the search first. shares: of the hypervolume of both. low, high: the interval of their
+    difference. trials: the number that counts. cost: the total, in `unit` (FLOPs or steps). start: how many of the
+    trials of the search are from the random start of its strategy. without: demoted probes, which do not count.
     """
 
     arm: str
@@ -78,8 +78,10 @@ class Control:
         return "equal" if max(self.cost) <= EQUAL * min(self.cost) else "unequal"
 
     def _caution(self) -> str:
-        """Why the interval may lie beside the difference, what does not count, and what a small share of the control
-        hides: the search is then judged by trials that it has not learned from."""
+        """Remarks: if the difference is outside the interval, if probes were demoted, and how many trials are random.
+
+        If the control has a small share of the budget, the search is judged by its random start, before it has learned.
+        """
         found = ""
         if not self.low <= self.shares[0] - self.shares[1] <= self.high:
             found += " The interval leaves out the part of the difference that more trials alone give."
@@ -98,7 +100,7 @@ class Control:
 def controls(store: Reader, study: Study) -> list[Control]:
     """The search against each control arm that has results; empty if there is none.
 
-    What the study kept when its search ended is used again, unless there are further results or objectives.
+    The result that was stored at the end of the search is used again, unless there are new results or objectives.
     """
     if not _names(study):
         return []
@@ -110,7 +112,7 @@ def controls(store: Reader, study: Study) -> list[Control]:
 
 
 def to_keep(store: Reader, study: Study) -> dict[str, Any]:
-    """What a study with control arms adds to its ending: to compute it takes NumPy, and a second for 10,000 units."""
+    """What a study with control arms adds to its ending. Computing it needs NumPy, and a second for 10,000 units."""
     if not _names(study):
         return {}
     read = _results_of_search(store, study)
@@ -123,7 +125,7 @@ def _results_of_search(store: Reader, study: Study) -> list[Unit]:
 
 
 def _basis(study: Study, read: Sequence[Unit]) -> dict[str, Any]:
-    """What a comparison was computed from. Units are never changed after they have ended."""
+    """The data that a comparison depends on. Units never change after they have ended."""
     return {"results": len(read), "objectives": [each["name"] for each in study.objectives]}
 
 
@@ -180,7 +182,7 @@ def counts(unit: Unit) -> bool:
 
 
 def name_of(arm: Mapping[str, Any]) -> str:
-    """What people call a control arm, from the stored search file."""
+    """The displayed name of a control arm, from the stored search file."""
     if arm.get("architectures"):
         return "the architectures made by hand"
     name = str(arm["strategy"]["name"])
@@ -232,7 +234,7 @@ def _costs(units: Sequence[Unit], flops: bool) -> Iterator[float]:
 
 
 def _within(costs: Sequence[float], most: float) -> int:
-    """How many of the first units cost `most`, to the nearest unit; at least one."""
+    """The number of first units that together cost about `most`, to the nearest unit; at least one."""
     spent = 0.0
     for count, each in enumerate(costs):
         if spent + each / 2 > most:
@@ -244,7 +246,7 @@ def _within(costs: Sequence[float], most: float) -> int:
 def _results(
     units: Sequence[Unit], signs: Mapping[str, int], later: Later
 ) -> dict[int, tuple[int, tuple[float, ...] | None]]:
-    """By trial: how long it was trained, and its minimised values then; None if it never had any."""
+    """{trial: (training steps, values with signs such that smaller is better)}; None in place of missing values."""
     found: dict[int, tuple[int, tuple[float, ...] | None]] = {}
     for each in units:
         more = later.get(each.number, {})

@@ -1,4 +1,4 @@
-"""The facts about the data of a study, as people read them: documents, sizes, and overlap with the training text."""
+"""The facts about the data of a study as text: documents, sizes, and overlap with the training text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTS = {"train": "training", "validation": "validation", "test": "test"}
 
 
 def data_lines(facts: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """(name, text) for each subject of `Task.data_facts`; none if the task told nothing."""
+    """(name, text) for each subject of `Task.data_facts`; empty if the task gives no facts."""
     if not facts or not {"documents", "bytes"} <= facts.keys():
         return []
     counts, sizes = facts["documents"], facts["bytes"]

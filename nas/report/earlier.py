@@ -1,4 +1,4 @@
-"""The finals of a study that an earlier version made, before verdicts were stored: read from their trials."""
+"""The finals of a study of an earlier version that stored no verdicts, read from their trials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SENTENCE = "An earlier version ran these finals. `{command}` runs them as they a
 
 
 def finals(store: Reader, study: Study) -> FinalsResult | None:
-    """The entrants, best first; None if the study has no such finals."""
+    """The result with the entrants, best first, and no verdict; None if the study has no such finals."""
     from nas.location import command  # SQLAlchemy
 
     if not store.arms(study.id, FINAL):

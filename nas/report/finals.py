@@ -1,4 +1,4 @@
-"""How the finals of a study ended, as the search stored it: the entrants, the baselines and the verdict."""
+"""The result of the finals of a study, as the search stored it: the entrants, the baselines and the verdict."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Entrant:
     objective by length (training steps), one value for each seed that ended well; seeds, trials: of these values.
     failed: runs that failed, by length. options: the recipe options that tuning chose. at_the_edge: those whose best
     value is the smallest or largest of at least three that were tried. note: how far a baseline is from its intended
-    size. Costs are those of a sequence: flops with halting blocks at the depth that the runs measured, training_flops
-    with every step, the most that training computes. tokens_per_second is None where it was not measured.
+    size. Costs are for one sequence. flops: with halting blocks at the depth that the runs measured. training_flops:
+    with all halting steps, which is the most that training computes. tokens_per_second: None if it was not measured.
     """
 
     name: str
@@ -69,15 +69,15 @@ class Entrant:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalsResult:
-    """How the finals ended. Entrants come best first: finalists, then controls, then baselines.
+    """The result of the finals. Entrants: finalists, then controls, then baselines; the best of each role first.
 
     word, verdicts, trend: the comparison of the winner with the best baseline on test data, for all lengths together,
     at each length, and how the difference changes from the shortest length to the longest; differences are winner minus
     baseline, in the metric's own sign. `against` names the baseline at each length. savings: how much less training the
     winner needs to reach the best baseline, with two lengths or more. controls: the comparison with the best of each
     control arm, by name. out: entrants whose runs all failed. missing: baselines that could not be made, one sentence
-    each. left_out: what the defaults of the finals have and these do not. tries: what tuning tried. is_current: no unit
-    of the study has ended since.
+    each. left_out: parts of the default finals that the search file leaves out. tries: the options that tuning tried.
+    is_current: no unit of the study has ended since.
     """
 
     objective: str
@@ -112,13 +112,13 @@ class FinalsResult:
         return self.verdicts.get(self.lengths[-1])
 
     def rows(self) -> list[dict[str, Any]]:
-        """The entrants, one a row. Columns without a value are left out."""
+        """The entrants, one per row. Columns without a value are left out."""
         rows = [each.row() for each in self.entrants]
         empty = {name for name in rows[0] if all(row.get(name) is None for row in rows)}
         return [{name: value for name, value in row.items() if name not in empty} for row in rows]
 
     def notes(self) -> list[str]:
-        """What a reader should know about the table, one line each."""
+        """Remarks about the table, one line each."""
         lines = []
         if len(self.tries) > 1:
             names = ", ".join(self.tries[0])
@@ -196,7 +196,7 @@ def _comparison(found: Mapping[str, Any], sign: int) -> dict[str, Any]:
 
 
 def _turned(found: Mapping[str, Any], sign: int) -> dict[str, Any]:
-    """`found` with its differences and their ends turned if `sign` is -1. Unknown numbers are None."""
+    """`found` with negated differences and intervals if `sign` is -1. Unknown numbers are None."""
     if sign > 0:
         return dict(found)
     ends = {"low": found["high"], "high": found["low"]}

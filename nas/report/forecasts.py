@@ -1,4 +1,4 @@
-"""How long a search will still take: the expected units that are left, and what units like them took so far."""
+"""The remaining time of a search: from the expected number of units left, and the times of similar units so far."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def eta(
 ) -> Eta | None:
     """When the search or the finals of `study` will end; None if too few units have ended to tell.
 
-    config: the search; None is the one that the study keeps. units: from `progress`; None asks the store. Failed units
-    do not count, because the time until they fail says little about the others.
+    config: the search file; None is the one that the study stored. units: from `progress`; None reads them. Failed
+    units do not count, because the time until they fail says little about the others.
     """
     from nas.config.schema import SearchConfig  # pydantic: only a running study needs it
     from nas.engine.forecast import forecast
@@ -67,7 +67,7 @@ def eta(
 def _of_search(
     paces: Paces, ahead: Forecast, workers: int, config: SearchConfig, trained: float, share: float | None
 ) -> Eta:
-    """share: of the limits on training that is spent; None if there is no such limit."""
+    """The estimate for the search. share: of the limits on training that is spent; None if there is no such limit."""
     left = [max(0, expected - paces.units("search", rung)) for rung, expected in enumerate(ahead.units)]
     units, work = sum(left), sum(units * paces.seconds("search", rung) for rung, units in enumerate(left))
     if share and (config.budget.trials is None or trained * (1 / share - 1) < work):
@@ -87,7 +87,7 @@ def _of_finals(paces: Paces, ahead: Forecast, workers: int) -> Eta | None:
 
 
 class Paces:
-    """What units took so far, by purpose and level of the forecast."""
+    """The times of units so far, by purpose and level of the forecast."""
 
     def __init__(self, seen: list[Pace], ahead: Forecast):
         self.ahead = ahead
@@ -108,7 +108,7 @@ class Paces:
         return any(purpose == FINAL for purpose, _ in self._seen)
 
     def units(self, purpose: str, level: int) -> int:
-        """How many units of this level ended."""
+        """The number of units of this level that ended."""
         return self._seen.get((purpose, level), (0, 0.0))[0]
 
     def seconds(self, purpose: str, level: int) -> float:
@@ -117,7 +117,7 @@ class Paces:
         return seconds / units if units else self._steps(purpose, level) * self._seconds_a_step()
 
     def _level(self, pace: Pace) -> int:
-        """The level of the forecast that units with these steps belong to; the nearest one where there is none.
+        """The level of the forecast that units with these steps belong to; if there is none, the nearest level.
 
         Two levels may end at the same steps but start at different ones.
         """

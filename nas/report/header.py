@@ -1,4 +1,4 @@
-"""How a result begins: what was started of what was planned, what failed, which seeds, what was cut off, which data."""
+"""The head of a result: trials started and planned, failures, seeds, what the budget cut off, and the data."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ MACHINE = ("minutes", "device_seconds")  # how much fits into these depends on t
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """failures, final_failures: the numbers of the failed trials, or of the failed runs of the finals, by kind.
+    """The head of a result.
 
-    data: the facts about the data, as `Task.data_facts` told them; None for a study of an older version. cut_off: what
-    the budget cut off, in a sentence; None if nothing was. ending: as `nas.engine.ending` stores it; None
-    while the search runs, and for a study of an older version.
+    failures, final_failures: the numbers of the failed trials, or of the failed runs of the finals, by kind. data: the
+    facts about the data from `Task.data_facts`; None for a study of an older version. cut_off: a sentence about what
+    the budget cut off; None if it cut off nothing. ending: as `nas.engine.ending` stores it; None while the search
+    runs, and for a study of an older version.
     """
 
     spending: Spending
@@ -59,7 +60,7 @@ class Header:
         return "\n".join(f"{name:<10}{text}" for name, text in self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
-        """(subject, text), in their order."""
+        """(subject, text) of each line, in order."""
         found = [("trials", f"{self._started()} started{self._exhausted()}; {_failed(self.failures, 'trial')}")]
         if set(self.spending.planned) - {"trials"}:
             found.append(("spent", self.spending.to_text()))
@@ -84,9 +85,9 @@ class Header:
 
 
 def header(store: Reader, study: Study, trials: int | None = None, failed: Sequence[Failed] | None = None) -> Header:
-    """How the result of `study` begins. Read the study again after its search, so that it has its ending.
+    """The head of the result of `study`. Read the study again after its search, so that it has its ending.
 
-    trials: of the search, failed: all that failed; None reads them.
+    trials: the number in the search; failed: all failed trials; None reads them.
     """
     finals = store.trials(study.id, purposes=(FINAL,), light=True)
     failed = store.failures(study.id) if failed is None else failed
@@ -104,7 +105,7 @@ def header(store: Reader, study: Study, trials: int | None = None, failed: Seque
 
 
 def cut_off(ending: Mapping[str, Any] | None, budget: Mapping[str, Any]) -> str | None:
-    """What the budget cut off, in a sentence; None if nothing was, or the search has not ended."""
+    """A sentence about what the budget cut off; None if it cut off nothing, or the search has not ended."""
     if not ending or ending["limit"] in ("trials", "space") or budget.get(ending["limit"]) is None:
         return None
     limit, value = ending["limit"], budget[ending["limit"]]
@@ -128,7 +129,7 @@ def _by_kind(failed: Iterable[Failed]) -> dict[str, tuple[int, ...]]:
 
 
 def _failed(failures: Mapping[str, Sequence[int]], word: str) -> str:
-    """none failed; or 3 failed: 2 out of memory (trial 4, 7), 1 not finite (trial 9)."""
+    """The failures as text: none failed; or 3 failed: 2 out of memory (trial 4, 7), 1 not finite (trial 9)."""
     if not failures:
         return "none failed"
     kinds = [f"{len(numbers)} {kind} ({word} {_numbers(numbers)})" for kind, numbers in failures.items()]

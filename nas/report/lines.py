@@ -1,4 +1,4 @@
-"""The lines about a running search: one about the whole, one about each unit."""
+"""The lines about a running search: one about the whole search, one about each unit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nas.work import Progress
 
 @dataclass(frozen=True)
 class Head:
-    """The line about a whole search: `done` of `total` trials or finals (0: not known), and what else is to say."""
+    """The line about a whole search: `done` of `total` trials or finals (0: unknown), and further `parts`."""
 
     what: str
     done: int
@@ -18,12 +18,12 @@ class Head:
 
     @property
     def text(self) -> str:
-        """The line without what a bar shows."""
+        """The line without the count."""
         return " | ".join(part for part in self.parts if part)
 
     @property
     def count(self) -> str:
-        """7/12 trials."""
+        """The count: 7/12 trials."""
         return f"{self.done}/{self.total} {self.what}" if self.total else f"{self.done} {self.what}"
 
     @property
@@ -33,5 +33,5 @@ class Head:
 
 
 def unit_text(each: Progress) -> str:
-    """step 3/10, loss 2.413, 51,000 tokens/s."""
+    """The line about a unit: step 3/10, loss 2.413, 51,000 tokens/s."""
     return f"step {each.step}/{each.steps}, loss {each.loss:.3f}, {each.tokens_per_second:,.0f} tokens/s"

@@ -1,4 +1,4 @@
-"""How a study stands, read from its database: for `nas status` and for pages."""
+"""The state of a study, read from its database: for `nas status` and for the dashboard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PHASES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """A study at a moment. `nas.report.activity` defines running, interrupted and paused."""
+    """The state of a study at one time. `nas.report.activity` defines running, interrupted and paused."""
 
     study: Study
     activity: Activity | None  # None before the first trial and after the last
@@ -61,7 +61,7 @@ class Status:
 
     @property
     def shown_states(self) -> dict[str, int]:
-        """The trials of the search by state; those that were started and have not ended by activity."""
+        """The trials of the search by state. Trials that were started and have not ended count by activity instead."""
         started = (TrialState.WAITING, TrialState.RUNNING)
         return {name: count for name, count in self.states.items() if name not in started} | self.activities
 
@@ -72,7 +72,7 @@ class Status:
 
     @property
     def trained_seconds(self) -> float:
-        """Of all units that ended, summed over the workers."""
+        """The time of all units that ended, summed over the workers."""
         return self.spending.trained_seconds
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Status:
 
 
 def status(store: Reader, study: Study) -> Status:
-    """How `study` stands now. The front, which takes longest, is read next to the rest."""
+    """The current state of `study`. The front takes longest, so another thread reads it at the same time."""
     with ThreadPoolExecutor(1) as other:
         return _status(store, study, other.submit(trials.best_and_front, store, study))
 
@@ -187,7 +187,7 @@ def _status(store: Reader, study: Study, found: Future[tuple[Trial | None, list[
 
 
 def eta_text(found: Eta) -> str:
-    """About 12 min to the finals."""
+    """The estimate as text: about 12 min to the finals."""
     return f"about {duration(found.seconds)} {'to the finals' if found.finals_follow else 'left'}"
 
 
@@ -220,7 +220,7 @@ def _by_kind(failed: list[Failed]) -> dict[str, list[Failed]]:
 
 
 def _names(failed: list[Failed]) -> str:
-    """trial 0, 1, 2, 3, 4, ..., final 2."""
+    """The failed trials and finals as text: trial 0, 1, 2, 3, 4, ...; final 2."""
     searched = [str(trial.number) for trial in failed if trial.final is None]
     finals = [str(trial.final) for trial in failed if trial.final is not None]
     return "; ".join(
@@ -240,7 +240,7 @@ def _unit(unit: UnitProgress) -> str:
 
 
 def worker_text(owner: Owner) -> str:
-    """The owner's name is host/boot/pid/start/random, with ask/ before it if it is of `nas ask`."""
+    """The line about a worker. An owner is named host/boot/pid/start/random, after ask/ if it is from `nas ask`."""
     asked, parts = owner.name.startswith("ask/"), owner.name.removeprefix("ask/").split("/")
     name = f"{parts[0]} process {parts[2]}" if len(parts) == 5 else owner.name
     units = plural(owner.units, "unit")

@@ -20,8 +20,11 @@ MOST = 5000  # results that are read, the first ones of the study
 
 @dataclass(frozen=True)
 class Probe:
-    """A probe at the last audit. correlation: with the first metric after `steps` steps, both in the sense that smaller
-    is better; None if all scores are equal, or all values of the metric. demoted: whether the search ignores it."""
+    """A probe at the last audit.
+
+    correlation: with the first metric after `steps` steps, where smaller is better for both; None if all scores are
+    equal, or all values of the metric. demoted: whether the search ignores the probe.
+    """
 
     name: str
     steps: int
@@ -30,7 +33,7 @@ class Probe:
     equal_metric: bool = False  # whether the metric has the same value for all trials
 
     def sentence(self) -> str:
-        """Whether it ranks the trained architectures, in words."""
+        """A sentence: whether the probe ranks the trained architectures."""
         if self.equal_metric:
             return f"The metric is the same for all trials, so the probe {self.name} is demoted: the search ignores it."
         if self.correlation is None:
@@ -50,7 +53,7 @@ class Probe:
 
 
 def probes(store: Reader, study: Study) -> list[Probe]:
-    """The probes of the search at their last audit; empty before the first one, or if the search has none.
+    """The probes of the search at their last audit; empty before the first audit, or if the search has no probes.
 
     Studies of older versions are audited too, but nothing was demoted in them.
     """

@@ -1,4 +1,4 @@
-"""How well size, or a lower rung, predicts the quality of the trials of a search: Spearman's rank correlation."""
+"""How well size, or a lower rung, predicts the quality of the trials of a search, by Spearman's rank correlation."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ class SizeCorrelation:
 
     @property
     def explanation(self) -> str:
-        """Whether size alone explains the ranking, in words; "" if it does not.
+        """A sentence if size alone explains the ranking; "" if it does not.
 
-        It does if the whole interval is beyond 0.8. Of parameters and FLOPs the one that correlates more is named.
+        It does if the whole interval is above 0.8 or below -0.8. Only the size that correlates more, parameters or
+        FLOPs, is tested and named.
         """
         if not self.known:
             return ""
@@ -51,7 +52,7 @@ class SizeCorrelation:
         return f"{name[0].upper()}{name[1:]} alone explain the ranking ({better} is better): rank correlation {found}."
 
     def sentence(self) -> str:
-        """The correlations in words; "" if none is known."""
+        """The correlations as text; "" if none is known."""
         if not self.known:
             return ""
         numbers = ", ".join(f"with {name} {each}" for name, each in self.known.items())
@@ -69,7 +70,7 @@ class RungCorrelation:
     correlation: Correlation
 
     def sentence(self) -> str:
-        """The numbers in words."""
+        """The correlation as a sentence."""
         useless = "; it is not shown that the lower one ranks the trials" if self.correlation.low <= 0 else ""
         return (
             f"Rank correlation of quality at {self.steps:,} and {plural(self.next_steps, 'step')}: {self.correlation}, "
@@ -79,7 +80,7 @@ class RungCorrelation:
 
 @dataclass(frozen=True)
 class Ranking:
-    """What predicts quality in a search. `sizes` has one entry a rung, `rungs` one for each rung and the next."""
+    """What predicts quality in a search. sizes: one entry per rung. rungs: one for each rung and the next."""
 
     sizes: tuple[SizeCorrelation, ...]
     rungs: tuple[RungCorrelation, ...]
@@ -92,12 +93,12 @@ class Ranking:
 
     @property
     def shown(self) -> SizeCorrelation | None:
-        """The highest rung with enough trials to be told to people."""
+        """The highest rung with enough trials for a sentence; None if there is none."""
         return next((each for each in reversed(self.sizes) if each.trials >= LEAST_SHOWN), None)
 
     @property
     def explained(self) -> str:
-        """Whether size alone explains the ranking, in words; "" if it does not."""
+        """A sentence if size alone explains the ranking; "" if it does not."""
         return self.shown.explanation if self.shown else ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,12 +113,12 @@ class Ranking:
         }
 
     def sentences(self) -> list[str]:
-        """What people are told: about size at one rung, and about each rung and the next."""
+        """The sentences: about size at one rung, and about each rung and the next."""
         size = self.shown.sentence() if self.shown else ""
         return [each for each in (size, *self.of_rungs()) if each]
 
     def of_rungs(self) -> list[str]:
-        """What people are told about each rung and the next."""
+        """The sentences about each rung and the next."""
         skipped = [
             f"The rung at {plural(lower, 'step')} did not rank the trials, so later ones started at "
             f"{plural(higher, 'step')}."

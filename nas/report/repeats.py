@@ -1,4 +1,4 @@
-"""How much the seeds of a search differ: several studies that differ in their seed alone."""
+"""How much the results of a search differ between seeds: compares studies that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ T975_MORE = 2.201  # for 11, an upper bound for more
 
 @dataclass(frozen=True)
 class Spread:
-    """A number of each repeat."""
+    """One number for each repeat."""
 
     values: tuple[float, ...]
 
     @property
     def mean(self) -> float:
-        """Their mean."""
+        """The mean."""
         return fmean(self.values)
 
     @property
     def deviation(self) -> float:
-        """Their standard deviation; 0 for one."""
+        """The standard deviation; 0 for one value."""
         return stdev(self.values) if len(self.values) > 1 else 0.0
 
     @property
     def half_width(self) -> float:
-        """Half of the 95 % interval of the mean (Student's t); infinite for one."""
+        """Half of the 95 % interval of the mean (Student's t); infinite for one value."""
         freedom = len(self.values) - 1
         if freedom < 1:
             return math.inf
@@ -62,11 +62,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Repeats:
-    """seeds: of the studies. best: the first objective that all have, of the best trial of each. shares: of each
-    front, of the hypervolume of all fronts together; None if no study has a front. controls: the comparisons of each
-    study by arm, of arms that all have. verdicts: of the finals of each study that has one, by study. without: why a
-    study has no result, one sentence each. left_out: objectives that fronts ignore: a study has no value of them yet,
-    or has demoted the probe."""
+    """The results of several studies.
+
+    seeds: of the studies. best: the best value in each study of the first objective that all have. shares: the
+    hypervolume of each front as a share of that of all fronts together; None if no study has a front. controls: the
+    comparisons of each study by arm, for arms that all have. verdicts: of the finals, by study. without: why a study
+    has no result, one sentence each. left_out: objectives that fronts ignore, because a study does not have them, or
+    has demoted the probe.
+    """
 
     objective: str
     studies: tuple[str, ...]
@@ -80,7 +83,7 @@ class Repeats:
     left_out: tuple[str, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a study."""
+        """One row per study."""
         found: list[dict[str, Any]] = []
         for place, name in enumerate(self.studies):
             row = {"study": name, "seed": self.seeds[place], f"best {self.objective}": self.best.values[place]}
@@ -92,7 +95,7 @@ class Repeats:
         return found
 
     def sentences(self) -> list[str]:
-        """How much the seeds differ, what they say together about each control, and the verdicts of the finals."""
+        """Sentences: how much the seeds differ, the comparison with each control over the seeds, and the verdicts."""
         seeds = plural(len(self.seeds), "seed")
         shares = f"; the share of the hypervolume of all fronts has {self.shares}" if self.shares else ""
         ignored = f" The fronts leave out {', '.join(self.left_out)}." if self.left_out else ""
@@ -139,9 +142,9 @@ def _difference(every: Sequence[Control]) -> dict[str, Any]:
 
 
 def repeats(some: Sequence[tuple[Reader, Study]], without: Sequence[str] = ()) -> Repeats:
-    """What several studies of one search found together. Raises ValueError if one of them has no finished trial.
+    """The results of several studies of one search. Raises ValueError if one of them has no finished trial.
 
-    without: why other studies of the set are not among them.
+    without: why other studies of the set are missing.
     """
     objectives, left_out = _shared(some)
     name = objectives[0]["name"]
@@ -166,7 +169,7 @@ def repeats(some: Sequence[tuple[Reader, Study]], without: Sequence[str] = ()) -
 
 
 def _shared(some: Sequence[tuple[Reader, Study]]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """(objectives by which all studies are compared, names of the others)."""
+    """(the objectives that all studies have and no study demoted, the names of the others)."""
     every = {each["name"]: each for _, study in some for each in study.objectives}
     listed = [{each["name"] for each in study.objectives} for _, study in some]
     demoted = {each.name for store, study in some for each in probes(store, study) if each.demoted}

@@ -1,4 +1,4 @@
-"""What a search has spent of its budget, from its database alone."""
+"""What a search has spent of its budget, read only from its database."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ LABELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """spent: trials that were started, and steps, tokens, FLOPs and device-seconds of the units that ended; None if an
-    older version did not store what they follow from. planned: the limits that the budget has, by name.
-    trained_seconds: of all units that ended, those of the finals too."""
+    """What a search has spent of its budget.
+
+    spent: trials that were started, and steps, tokens, FLOPs and device-seconds of the units that ended; None if an
+    older version did not store the data for it. planned: the limits of the budget, by name. trained_seconds: of all
+    units that ended, including those of the finals.
+    """
 
     spent: dict[str, float | None]
     planned: dict[str, float]
@@ -35,7 +38,7 @@ class Spending:
         return {name: {"spent": value, "planned": self.planned.get(name)} for name, value in self.spent.items()}
 
     def to_text(self) -> str:
-        """The limits of the budget: 12 of 27 trials, 3.1M of 50M tokens."""
+        """The limits of the budget as text: 12 of 27 trials, 3.1M of 50M tokens."""
         return ", ".join(_part(name, self.spent[name], limit) for name, limit in self.planned.items())
 
     @property
@@ -47,7 +50,7 @@ class Spending:
 
 
 def amount(name: str, value: float) -> str:
-    """A limit as people read it: 27 trials, 50M tokens, 3e+15 FLOPs, 1.0 h of device time."""
+    """A limit as text: 27 trials, 50M tokens, 3e+15 FLOPs, 1.0 h of device time."""
     if name == "device_seconds":
         return f"{duration(value)} of device time"
     return f"{_number(name, value)} {LABELS[name]}"

@@ -1,4 +1,4 @@
-"""What a search found: how it went, the Pareto table, the finals and the verdict, for people and for programs."""
+"""The result of a search as text and as plain data: its head, the Pareto table, the finals and the verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[str, Any]:
-    """The result of a search as plain data; `finals`: None if it had none."""
+    """The result of a search as plain data. finals: None if there were none."""
     compared = control.controls(store, study)
     return {
         "study": study.name,
@@ -35,7 +35,7 @@ def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[st
 
 
 def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Callable[[Entrant], str]) -> str:
-    """The result of a search for people. draw: draws the winner."""
+    """The result of a search as text. draw: returns a drawing of the winner."""
     begins = header(store, study).to_text()
     front = trials.rows(store, study, trials.front(store, study))
     if not front and not trials.best(store, study, limit=1):
@@ -64,13 +64,13 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
 
 
 def never_quiet(store: Reader, study: Study) -> list[str]:
-    """Which latencies on the front were measured on a loaded machine only, one sentence an objective."""
+    """Which latencies on the front were measured only on a loaded machine, one sentence per objective."""
     found = (store.trial(study.id, each.number) for each in trials.front(store, study))
     return evidence.never_quiet((each.number, each.evidence or {}) for each in found)
 
 
 def pending(store: Reader, study: Study) -> list[str]:
-    """How many trained trials wait for a value from a machine outside the cluster, one sentence an objective."""
+    """How many trained trials wait for a value from a machine outside the cluster, one sentence per objective."""
     if not (some := evidence.left_to_machines(study.config)):
         return []
     trained = [each for each in trials.results(store, study) if each.values and each.state in trials.TRAINED]
@@ -101,7 +101,7 @@ def without_result(store: Reader, study: Study) -> str:
 
 
 def of_finals(finals: FinalsResult) -> list[str]:
-    """The table of the finals, what to know about it, and the verdict, line by line."""
+    """The table of the finals, remarks about it, and the verdict, as lines."""
     seeds = plural(finals.seeds, "seed")
     return [
         f"Finals: {finals.objective} on test data, mean of {seeds}; * is the winner, chosen on validation data",

@@ -1,4 +1,4 @@
-"""Numbers, failures and rows as people read them."""
+"""Formats numbers, failures and rows as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REASON = 200  # characters of a failure that are shown; the store keeps all of t
 
 
 def short(value: float) -> str:
-    """A number as people read it: 2.413, 38.1M, 0.00031."""
+    """A number as short text: 2.413, 38.1M, 0.00031."""
     size = abs(value)
     for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if size >= factor:
@@ -26,7 +26,7 @@ def short(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time as people say it: 40 s, 12 min, 3.5 h, 2.0 days."""
+    """A length of time as text: 40 s, 12 min, 3.5 h, 2.0 days."""
     for factor, unit, digits in ((86_400 * 2, "days", 1), (5400, "h", 1), (90, "min", 0)):
         if seconds >= factor:
             return f"{seconds / {'days': 86_400, 'h': 3600, 'min': 60}[unit]:.{digits}f} {unit}"
@@ -34,14 +34,14 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes as people read it: 1.2 MiB."""
+    """A number of bytes as text: 1.2 MiB."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     power = min(len(units) - 1, max(0, int(count).bit_length() - 1) // 10)
     return f"{count / 1024**power:.3g} {units[power]}"
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Counts in words: 3 complete, 1 failed; or none."""
+    """Counts as text: 3 complete, 1 failed; or none."""
     found = Counter(counts)
     return ", ".join(f"{found[name]} {name}" for name in counts if found[name]) or "none"
 
@@ -54,7 +54,7 @@ def reason(text: str) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows as a table: numbers short and to the right, text as it is, without markup."""
+    """Rows as a table: numbers are short and right-aligned, text is unchanged and without markup."""
     from rich.table import Table
     from rich.text import Text
 
@@ -69,7 +69,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def rendered(rows: Sequence[Mapping[str, Any]], width: int = WIDE) -> str:
-    """The table as text, without a final line end; no line is folded below `width`."""
+    """The table as text, without a final newline. Only lines longer than `width` are folded."""
     from rich.console import Console
 
     text = io.StringIO()

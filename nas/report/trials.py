@@ -1,4 +1,4 @@
-"""The trials of a study: results, the best, the Pareto front, training curves, the story of one trial."""
+"""The trials of a study: results, the best, the Pareto front, training curves, and details of one trial."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ BASELINE = "baseline"  # the operator of a trial that the search file names itse
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed in a study. `mark` goes into the next call of `changes`.
+    """What changed in a study. mark: pass it to the next call of `changes`.
 
-    trials: those that were added, went on or ended, without their architectures. A trial may be listed again although
-    it did not change, but no change is left out. units: all that have not ended.
+    trials: those that were added, continued or ended, without their architectures. A trial may be listed again
+    although it did not change, but no change is omitted. units: all that have not ended.
     """
 
     mark: Mark
@@ -42,7 +42,7 @@ class Changes:
 
 
 def results(store: Reader, study: Study, *, purposes: tuple[str, ...] = SEARCHED) -> list[Trial]:
-    """All trials of these purposes by number, without their architectures; those that have not ended too."""
+    """All trials of these purposes by number, without their architectures; also those that have not ended."""
     return store.trials(study.id, purposes=purposes, light=True)
 
 
@@ -53,9 +53,9 @@ def changes(store: Reader, study: Study, since: Mark | None = None) -> Changes:
 
 
 def best(store: Reader, study: Study, objective: str | None = None, limit: int | None = 10) -> list[Trial]:
-    """The best trials of the search by one objective (the study's first, if None); those trained longest come first.
+    """The best trials of the search by one objective; None: the first of the study.
 
-    Raises UsageError if the study has no such objective.
+    Trials that were trained longer come first. Raises UsageError if the study has no such objective.
     """
     return store.best(study.id, objective, limit, states=TRAINED, purposes=SEARCHED, longest=True)
 
@@ -69,7 +69,7 @@ def front(store: Reader, study: Study, objectives: Sequence[str] | None = None) 
 
 
 def best_and_front(store: Reader, study: Study) -> tuple[Trial | None, list[Trial]]:
-    """The first of `best`, and `front`. The front holds a trial as good as the best, which may be an older one."""
+    """(the first of `best`, or None; `front`). The front has a trial as good as the best, so the best is found fast."""
     found = front(store, study)
     if not found:
         return next(iter(best(store, study, None, 1)), None), found
@@ -140,7 +140,7 @@ def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def story(store: Reader, study: Study, number: int) -> dict[str, Any]:
-    """One trial: where it comes from, and the result of each of its units.
+    """One trial as plain data: its origin, and the result of each of its units.
 
     Raises UsageError if there is no such trial.
     """
@@ -176,7 +176,7 @@ def story(store: Reader, study: Study, number: int) -> dict[str, Any]:
 
 
 def shown_rungs(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The units of a `story` for people: one that has not ended is running, interrupted or paused."""
+    """The units of a `story` for a table. The state of a unit that has not ended is its activity."""
     return [
         {name: value for name, value in each.items() if name != "activity"}
         | {"state": each.get("activity", each["state"])}
@@ -192,9 +192,9 @@ def _activity(trial: Trial, found: Mapping[int, Activity]) -> str | None:
 
 
 def story_text(told: Mapping[str, Any], trial: str | None = None) -> str:
-    """`story` in a line, with the latencies and the failure in lines of their own.
+    """A `story` in one line, followed by one line for each latency and for the failure.
 
-    trial: what a command calls it, if STUDY:NUMBER is not enough.
+    trial: the name of the trial in commands, if STUDY:NUMBER is not enough.
     """
     parents = ", ".join(f"trial {number}" for number in told["parents"])
     name = f"trial {told['trial']}" if told["final"] is None else f"final {told['final']} (trial {told['trial']})"

@@ -82,10 +82,10 @@ def bundled(
     always_streams: bool = False,
     forms: Mapping[Key, str] | None = None,
 ) -> str:
-    """One Python file that needs torch only, with `model()` and `load_weights(model, path)`.
+    """One Python file that needs only torch, with `model()` and `load_weights(model, path)`.
 
-    head: further lines of its docstring, such as lineage. always_streams: `Streams` is in the file even if the
-    model cannot use it. forms: texts in place of definitions.
+    head: further lines of its docstring, such as the lineage. always_streams: include `Streams` even if the model
+    cannot use it. forms: texts that replace definitions.
     """
     root = architecture.configured
     modules = Modules(_own(root), {**_replaced(architecture), **(forms or {})})
@@ -191,7 +191,7 @@ def _keys(block: Configured) -> Iterator[Key]:
 
 
 def _own(root: Configured) -> tuple[str, ...]:
-    """The modules of blocks that are not ours."""
+    """The modules of the user's own blocks."""
     from nas.exports.bundle.modules import OURS
 
     found = {each.type.module.__module__ for each in _configured(root)}
@@ -199,7 +199,7 @@ def _own(root: Configured) -> tuple[str, ...]:
 
 
 def _replaced(architecture: Architecture) -> Mapping[Key, str]:
-    """Functions that ask the registry: for one architecture their answers are known."""
+    """Replacements for functions that use the registry: for one architecture their results are known."""
     made, config = architecture_model(architecture), architecture.configured.config
     times = config.width_after // config.width if hasattr(config, "width_after") else 1
     kinds = {each.type.module for each in _configured(architecture.configured)}
@@ -248,7 +248,7 @@ def _expression(value: Any, names: Mapping[Key, str], start: int, indent: int) -
 
 
 def _period(value: tuple[Any, ...]) -> int:
-    """After how many items a tuple of blocks repeats itself; 0 if it does not."""
+    """The length of the group of blocks that a tuple repeats; 0 if it does not repeat one."""
     if not value or not isinstance(value[0], Configured):
         return 0
     for period in range(1, len(value) // 2 + 1):

@@ -1,4 +1,4 @@
-"""Changes of a Python text at the places of its syntax tree, so that comments and layout stay as they are."""
+"""Edits a Python text at the positions of its syntax tree, so that comments and layout are preserved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Text:
         return self._starts[line - 1] + (column if text.isascii() else len(text.encode()[:column].decode()))
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Where `node` begins and ends."""
+        """The start and the end of `node`."""
         n: ast.expr = node  # type: ignore[assignment]
         return self.at(n.lineno, n.col_offset), self.at(n.end_lineno or n.lineno, n.end_col_offset or 0)
 
@@ -46,7 +46,7 @@ class Text:
         return line
 
     def lines(self, node: ast.stmt, *, comments: bool = True) -> tuple[int, int]:
-        """Where the whole lines of a statement begin and end."""
+        """The start and the end of the complete lines of a statement."""
         return self._starts[self.first_line(node, comments=comments) - 1], self._starts[node.end_lineno or 0]
 
     def block(self, body: list[ast.stmt], indent: int) -> str:
@@ -64,7 +64,7 @@ def shifted(text: str, by: int) -> str:
 
 
 def applied(text: str, edits: Iterable[Edit]) -> str:
-    """`text` after the edits. Of two edits that overlap the one that begins first, or else the longer one, counts."""
+    """`text` after the edits. If two edits overlap, the one that begins first counts, or else the longer one."""
     parts, place = [], 0
     for start, end, new in sorted(edits, key=lambda edit: (edit[0], -edit[1])):
         if start < place:

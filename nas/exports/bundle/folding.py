@@ -24,7 +24,7 @@ DOCUMENTED = re.compile(r"`config`|`?\btuned\b|[Tt]riton|`sdpa`|`blocked`|Implem
 
 
 def folded(text: str) -> str:
-    """`text` with the plain code in place of the dispatch, and without code that is then never reached."""
+    """`text` with the plain code instead of the dispatch, and without code that is then unreachable."""
     operations = _plain_code(Text(text))
     choosers: dict[str, str] = {}
     for _ in range(ROUNDS):
@@ -40,7 +40,7 @@ def folded(text: str) -> str:
 
 
 def _plain_code(source: Text) -> dict[str, str]:
-    """For each name of an operation the expression of its plain code."""
+    """{name of an operation: expression of its plain code}."""
     found = {}
     for node in source.tree.body:
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
@@ -142,7 +142,7 @@ def _if(source: Text, node: ast.If) -> Iterator[Edit]:
 
 
 def _block(source: Text, block: list[ast.stmt]) -> Iterator[Edit]:
-    """Nothing runs after a return. A call that only chooses initial weights is left out."""
+    """Remove unreachable code after a return, and calls that only choose initial weights."""
     for place, node in enumerate(block):
         if isinstance(node, ast.Return | ast.Raise) and block[place + 1 :]:
             start, end = source.lines(block[place + 1])[0], source.lines(block[-1])[1]
@@ -153,7 +153,7 @@ def _block(source: Text, block: list[ast.stmt]) -> Iterator[Edit]:
 
 
 def _unused(source: Text) -> Iterator[Edit]:
-    """Local values that only described the problem to the tables are left out."""
+    """Remove local values that only described the problem for the tables."""
     for function in source.tree.body:
         if isinstance(function, ast.FunctionDef):
             read = {
@@ -187,7 +187,7 @@ def _unread(source: Text, block: list[ast.stmt], read: set[str]) -> Iterator[Edi
 
 
 def _partly(source: Text, node: ast.Assign, read: set[str]) -> Iterator[Edit]:
-    """An assignment to several names, where nothing reads some of them."""
+    """Simplify an assignment to several names of which some are never read."""
     target, value = node.targets[0], node.value
     if not isinstance(target, ast.Tuple):
         return
@@ -207,7 +207,7 @@ def _partly(source: Text, node: ast.Assign, read: set[str]) -> Iterator[Edit]:
 
 
 def _without_config(text: str) -> str:
-    """The launchers without their parameter `config`, and their docstrings without what they say of tables."""
+    """The launchers without their parameter `config`, and their docstrings without sentences about tables."""
     text = CONFIG.sub("", text)
     source = Text(text)
     edits: list[Edit] = []
@@ -237,6 +237,6 @@ def _documented(docstring: str) -> str:
 
 
 def about(docstring: str) -> str:
-    """What the docstring of a module says of the idea and its source, without what it says of implementations."""
+    """The docstring of a module without paragraphs about implementations."""
     parts = re.split(r"\n\s*\n", docstring.strip())
     return "\n\n".join(each for place, each in enumerate(parts) if not place or not DOCUMENTED.search(each))

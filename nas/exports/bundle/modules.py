@@ -1,4 +1,4 @@
-"""The modules of the blocks and operations as text: their definitions, and where each of their names comes from."""
+"""The modules of the blocks and operations as text: their definitions, and the origin of each name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Key = tuple[str, str]  # module, name
 
 @dataclass(frozen=True)
 class Import:
-    """A name from outside: `import module`, or `from module import name`, perhaps `as` the name that is used."""
+    """An import of another package: `import module`, or `from module import name`, possibly `as` the used name."""
 
     module: str
     name: str | None

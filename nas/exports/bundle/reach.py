@@ -1,7 +1,7 @@
 """Which definitions a model reaches: from the classes of its blocks, through their methods, to plain operations.
 
-A method is reached if code that is reached mentions an attribute of its name. That keeps a few methods too many and
-never one too few.
+A method is reached if reached code uses an attribute with its name. This may keep a few methods that are not needed,
+but never omits one that is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REMEMBERED = 2**14  # nodes of syntax trees whose names are known: each is asked
 
 @dataclass
 class Reached:
-    """What is reached. methods: of each class. imports: from outside."""
+    """What is reached. methods: by class. imports: of other packages."""
 
     definitions: set[Key] = field(default_factory=set)
     methods: dict[Key, set[str]] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Reached:
 
 
 def reached(modules: Modules, roots: Iterable[Key], attributes: Iterable[str] = ()) -> Reached:
-    """Everything that `roots` need at run time, and names that stand in annotations alone if they need nothing else.
+    """Everything that `roots` need at run time, and names that occur only in annotations if they need nothing else.
 
     attributes: further names of methods that are needed.
     """
@@ -75,7 +75,7 @@ def _methods(modules: Modules, key: Key) -> list[ast.FunctionDef]:
 
 
 def shell(modules: Modules, key: Key) -> Iterator[ast.AST]:
-    """The nodes of a definition that are always reached: all of a function, of a class all but its methods."""
+    """The nodes of a definition that are always reached: all of a function; of a class, all except its methods."""
     node = modules.get(key[0]).definitions[key[1]]
     if not isinstance(node, ast.ClassDef):
         yield node
@@ -214,7 +214,7 @@ def kept_nodes(modules: Modules, found: Reached, key: Key) -> list[ast.AST]:
 
 
 def _aliases_of_annotations(modules: Modules, found: Reached) -> None:
-    """Names of types that annotations use: those from outside, and our own ones that are made of such names."""
+    """Add the types that annotations use: imported ones, and our own aliases that consist only of these."""
     for key in list(found.definitions):
         for node in kept_nodes(modules, found, key):
             for each in names(node, annotations=True):

@@ -1,4 +1,4 @@
-"""Modules without initial weights: for the names of their parameters, and for what they can do."""
+"""Builds modules without initial weights: for the names of their parameters and their capabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """Inside, the functions of `torch.nn.init` leave a parameter as it is: nothing is written to its memory.
+    """Inside, the functions of `torch.nn.init` leave parameters unchanged: nothing is written to their memory.
 
     On the device `meta`, PyTorch imports its compiler for the first operation, which takes 1.5 s of CPU.
     """

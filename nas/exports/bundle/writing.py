@@ -35,7 +35,7 @@ def written(modules: Modules, found: Reached) -> tuple[str, dict[Key, str]]:
 
 
 def _ordered(modules: Modules, found: Reached) -> list[str]:
-    """The modules of the definitions: each after those that it imports, in the same order in every process."""
+    """The modules of the definitions, each after those that it imports. The order is the same in every process."""
     used = {module for module, _ in found.definitions}
     graph: dict[str, set[str]] = {name: set() for name in sorted(used)}
     for module, name in sorted(found.definitions):
@@ -93,7 +93,7 @@ class _Writer:
         self.modules, self.found, self.names = modules, found, names
 
     def section(self, name: str) -> str:
-        """The definitions of a module in their order, below a comment on what they are."""
+        """The definitions of a module in their order, below a comment that describes them."""
         module = self.modules.get(name)
         parts, done = [], set()
         for definition, node in module.definitions.items():
@@ -126,7 +126,7 @@ class _Writer:
         return re.sub(r"  # type: ignore.*", "", text)
 
     def _class(self, key: Key, node: ast.ClassDef) -> Iterator[Edit]:
-        """Leave out what the model does not reach."""
+        """The edits that remove what the model does not reach from a class."""
         source, chosen = self.modules.get(key[0]).source, self.found.methods.get(key, set())
         if self.names[key] != node.name:
             start = source.text.index("class ", source.at(node.lineno, node.col_offset)) + 6

@@ -1,8 +1,8 @@
 """Checks formats of an export: `python __main__.py FOLDER PLACE SECONDS FORMAT ...`.
 
-It imports torch once and then forks, so each check has a process of its own, and only the first waits for torch. PLACE
-holds `expected.pt` for all of them, and gets FORMAT.json with the numbers, FORMAT.pt with the weights, and FORMAT.txt
-with what was printed and how a check failed. A check that fails, or takes longer than SECONDS, leaves no FORMAT.json.
+It imports torch once and then forks, so each check has its own process, and torch is imported only once. PLACE holds
+`expected.pt` for all checks, and gets FORMAT.json with the numbers, FORMAT.pt with the weights, and FORMAT.txt with the
+output of the check and its error. A check that fails, or takes longer than SECONDS, leaves no FORMAT.json.
 """
 
 import importlib.util
@@ -37,7 +37,7 @@ def main(folder: Path, place: Path, seconds: int, formats: list[str]) -> None:
 
 
 def ended(child: int, seconds: int) -> str:
-    """Wait for a process, which is killed if it takes too long -> why it did not end by itself, or nothing."""
+    """Wait for a process, and kill it if it takes too long -> why it did not end by itself, or ""."""
     deadline = time.monotonic() + seconds
     while True:
         done, status = os.waitpid(child, os.WNOHANG)

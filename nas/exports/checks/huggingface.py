@@ -11,7 +11,7 @@ import torch
 
 
 def check(folder: Path, expected: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, torch.Tensor]]]:
-    """The difference, the parameters, and what the tokenizer makes of the text. See `nas.exports.checks`."""
+    """The difference, the parameters, and the symbols of the text by the tokenizer. See `nas.exports.checks`."""
     with tempfile.TemporaryDirectory() as cache:
         os.environ |= {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": cache}  # read when transformers is imported
         return _check(folder / "huggingface", expected)

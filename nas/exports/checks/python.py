@@ -1,4 +1,4 @@
-"""Loads model.py and model.safetensors with torch alone."""
+"""Loads model.py and model.safetensors with only torch."""
 
 import importlib.util
 import sys

@@ -15,7 +15,7 @@ from searchspace.model.build import cost
 
 
 def check(folder: Path, expected: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, torch.Tensor]]]:
-    """The difference, parameters, FLOPs, the hash, and latencies then and now. See `nas.exports.checks`."""
+    """The difference, parameters, FLOPs, the hash, recorded and new latencies. See `nas.exports.checks`."""
     path = folder / "architecture.yaml"
     model = nas.load(folder).model  # first: it runs the user's own blocks
     about, architecture = header.read(path), Architecture.load(path)
@@ -33,7 +33,7 @@ def check(folder: Path, expected: Mapping[str, Any]) -> tuple[dict[str, Any], li
 
 
 def _latency(then: Mapping[str, Any], architecture: Architecture, shape: Shape) -> dict[str, dict[str, float]]:
-    """What was measured then, and now; empty on another device."""
+    """The recorded latencies and those measured now; empty on another device."""
     if not then:
         return {}
     from nas.objectives.latency import Latency  # it takes half a second

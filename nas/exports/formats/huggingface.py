@@ -31,7 +31,7 @@ MOST_NEW = 200  # tokens that `generate` makes by default
 class HuggingFace:
     """config.json, weights, code, tokenizer and generation settings. Loads with `trust_remote_code=True`.
 
-    A model that is exactly a Llama, GPT-2 or BERT has the configuration of transformers itself, and needs no code.
+    A model that is exactly a Llama, GPT-2 or BERT uses the class and configuration of transformers, and needs no code.
     """
 
     def files(self, winner: Winner, path: Path) -> Mapping[Path, bytes]:
@@ -58,7 +58,7 @@ def folder(winner: Winner) -> dict[str, bytes]:
 
 
 def _remote(winner: Winner, state: Mapping[str, Tensor], special: Mapping[str, int]) -> dict[str, bytes]:
-    """The files of a model that brings its own code."""
+    """The files of a model with its own code."""
     return {
         "config.json": _json(config(winner, special)),
         "model.safetensors": packed(_once({f"model.{name}": value for name, value in state.items()}, winner)),
@@ -135,7 +135,7 @@ def _generation(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _shared(winner: Winner) -> dict[str, str]:
-    """Parameters that several places of the model share: each further name, and the first one."""
+    """Shared parameters: {each further name: the first name}."""
     from nas.exports.bundle.construction import architecture_model
 
     places: dict[int, list[str]] = defaultdict(list)

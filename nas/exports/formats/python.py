@@ -1,4 +1,4 @@
-"""One readable Python file that needs torch only."""
+"""One readable Python file that needs only torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trained weights of a trial, as safetensors next to the YAML file."""
+"""The trained weights of a trial, in a safetensors file next to the YAML file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Models that transformers knows: their own configuration and weights, which need no remote code. One file a model.
+"""Models that transformers has: its own configuration and weights, which need no remote code. One file per model.
 
-The rules that load public weights (`nas.published`) are inverted. The result counts only if loading it gives exactly
-this architecture again, so a model that differs in one option is not taken for another.
+The rules that load public weights (`nas.published`) are inverted. The result is used only if loading it gives exactly
+this architecture again, so a model that differs in one option is not mistaken for another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["AUTO_CLASS", "Native", "native"]
 
 
 def native(winner: Winner, state: Mapping[str, Tensor]) -> Native | None:
-    """`winner` as a model of transformers; None if its kind is unknown here."""
+    """`winner` as a model of transformers; None if it is not exactly one of them."""
     length = dict(winner.origin.get("costs") or {}).get("length") or 0
     for known in KNOWN.get(winner.architecture.root.name, ()):
         if (found := known(winner.architecture, state, int(length))) is not None:

@@ -1,4 +1,4 @@
-"""The rules of `nas.published` backwards: from our parameters to the weights of a public implementation."""
+"""The inverse of the rules of `nas.published`: from our parameters to the weights of a public implementation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Native:
 
 
 def layers(state: Mapping[str, Tensor]) -> int:
-    """The layers whose first block is attention with queries of their own."""
+    """The number of layers whose first block is attention with its own queries."""
     return sum(QUERY.fullmatch(name) is not None for name in state)
 
 
