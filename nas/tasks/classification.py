@@ -1,6 +1,6 @@
-"""Tasks that are scored by classes: the loss is in nats, the error is the fraction of wrong answers.
+"""Classification tasks: the loss is in nats, the error is the fraction of wrong answers.
 
-N answers in a batch, V classes that an answer is one of.
+N answers in a batch, V classes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Classification(Task):
         return self._scored(model, batches).metrics
 
     def evaluate(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
-        """The metrics, and both by document: each example is one, unless the task knows documents."""
+        """The metrics, and both by document. Each example is a document, unless the task defines documents."""
         return self._scored(model, batches)
 
     def examples_of(self, batch: Batch, answers: int) -> Tensor:
-        """The example that each of the N `answers` of a batch belongs to: numbers from 0, [N].
+        """The example of each of the N `answers` of a batch: numbers from 0, [N].
 
-        Unless a task overrides it, the sequences of a batch have equally many answers, those of one after the other.
+        By default all sequences of a batch have the same number of answers, in the order of the sequences.
         """
         first = next((each for each in _tensors(batch) if each.ndim), None)
         sequences = answers if first is None or answers % len(first) else len(first)

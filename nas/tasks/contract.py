@@ -59,7 +59,7 @@ class Metric:
 
 
 class Task(ABC):
-    """Something to train on. The same options, data and seed give the same batches on every machine."""
+    """A task to train on. The same options, data and seed give the same batches on every machine."""
 
     batch: int = 16  # sequences in a training batch
     length: int = 128  # positions of a sequence that the model reads
@@ -76,7 +76,7 @@ class Task(ABC):
     criterion: str = "cross_entropy"  # computes the loss from `outputs`, unless the recipe names another criterion
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Score a class that defines only one of `metrics` and `evaluate` by that one, whatever its base defines."""
+        """If a class defines only one of `metrics` and `evaluate`, use it, even if its base class defines the other."""
         super().__init_subclass__(**options)
         defined = {"metrics", "evaluate"} & vars(cls).keys()
         for other in {"metrics", "evaluate"} - defined if defined else ():
@@ -99,15 +99,15 @@ class Task(ABC):
         return ""
 
     def data_facts(self) -> dict[str, Any]:
-        """What a reader of a result should know of the data, once prepared, as plain data for JSON; may be empty.
+        """Facts about the data for the readers of a result, as plain data for JSON; may be empty. Call `prepare` first.
 
-        Text tasks tell the sizes of the parts, what a document is, and how much of the held-out text the training part
-        has too.
+        Text tasks give the sizes of the parts, what a document is, and how much of the held-out text also occurs in the
+        training part.
         """
         return {}
 
     def requires(self) -> dict[str, Scalar]:
-        """The fields that the task decides of an architecture: its `kind`, `vocabulary`, `features`, `classes`."""
+        """The fields of an architecture that the task decides: its `kind`, `vocabulary`, `features`, `classes`."""
         return {}
 
     @property
@@ -121,7 +121,7 @@ class Task(ABC):
         """Batch number `index`. It is a pure function, so a resumed unit sees the same batches."""
 
     def batches(self, split: Split, seed: int, start: int = 0) -> Iterator[Batch]:
-        """Training batches without end, from number `start`."""
+        """Endless training batches, from number `start`."""
         return (self.draw(split, seed, index) for index in count(start))
 
     def held_out(self, split: Split) -> Iterator[Batch]:
@@ -129,7 +129,7 @@ class Task(ABC):
         return (self.draw(split, 0, index) for index in range(self.evaluation_batches))
 
     def outputs(self, model: nn.Module, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
-        """What the model predicts, [N, V] or of any shape, and the targets, [N] or of that shape.
+        """The predictions of the model, [N, V] or any shape, and the targets, [N] or the same shape.
 
         Raises NotImplementedError if the task defines a loss instead.
         """
@@ -140,16 +140,16 @@ class Task(ABC):
         return plain(self.criterion)(*self.outputs(model, batch, context))
 
     def metrics(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
-        """What `model` reaches on held-out `batches`; called in evaluation mode, without gradients."""
+        """The metrics of `model` on held-out `batches`; called in evaluation mode, without gradients."""
         if type(self).evaluate is not Task.evaluate:
             return self.evaluate(model, batches).metrics
         return self._mean_loss(model, batches)
 
     def evaluate(self, model: nn.Module, batches: Iterable[Batch]) -> Evaluation:
-        """The metrics, and some of them by document if the task knows documents. A task overrides this or `metrics`.
+        """The metrics, and some of them by document if the task has documents. A task overrides this or `metrics`.
 
-        The score of all documents together must equal the metric of that name. A unit keeps the documents in the
-        metric of the study's first objective, or the first ones if there are none in that metric.
+        The score of all documents together must equal the metric of that name. A unit stores the scores by document for
+        the metric of the study's first objective, or the first such scores if there are none for that metric.
         """
         if type(self).metrics is not Task.metrics:
             return Evaluation(self.metrics(model, batches))
@@ -160,7 +160,7 @@ class Task(ABC):
         return {"loss": sum(losses) / len(losses)}
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What `model` answers to the inputs in `batch`: classes, or symbols that it generates greedily.
+        """The answers of `model` to the inputs in `batch`: classes, or greedily generated symbols.
 
         Call it in evaluation mode. Raises NotImplementedError if the task does not define it.
         """
@@ -182,8 +182,8 @@ def reported(task: Task) -> tuple[Metric, ...] | None:
 def greedy(model: nn.Module, prompt: Tensor, steps: int, *before: Tensor, padding: Tensor | None = None) -> Tensor:
     """Generate `steps` symbols, each the most likely one. prompt: [B, P] -> [B, steps], int64.
 
-    `before` are the inputs of the model that stand before the prompt, such as the source of an encoder-decoder, and
-    `padding` [B, S] is True where that source is real; None if it is all real.
+    before: inputs of the model in front of the prompt, such as the source of an encoder-decoder. padding: [B, S], True
+    where that source is real; None if all of it is.
     """
     symbols = prompt
     for _ in range(steps):

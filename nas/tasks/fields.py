@@ -1,6 +1,4 @@
-"""What a task demands of an architecture: the fields that it decides, such as the vocabulary, and blocks that can
-stream.
-"""
+"""The requirements of a task for an architecture: fields such as the vocabulary, and blocks that can stream."""
 
 from __future__ import annotations
 

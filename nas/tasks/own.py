@@ -30,7 +30,7 @@ def read(path: Path) -> str:
 def own_class(path: str, source: str) -> type[Task]:
     """The one subclass of Task that the text `source` defines. Tracebacks of errors in it show the lines of `path`.
 
-    Raises TaskProblem unless the file defines exactly one complete task, and whatever the file itself raises.
+    Raises TaskProblem unless the file defines exactly one complete task, and any exception that the file raises.
     """
     module = own_source.run(own_source.module_name("task", path + source), path, source, SECONDS)
     found = [

@@ -1,4 +1,4 @@
-"""Data that a node prepares once, even if several worker processes ask for it at the same time."""
+"""Prepares data once per node, even if several worker processes need it at the same time."""
 
 from __future__ import annotations
 

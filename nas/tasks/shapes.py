@@ -1,6 +1,6 @@
-"""A check that a task draws what it says: batches of `batch` sequences with `length` positions.
+"""Checks that the batches of a task have the declared shape: `batch` sequences with `length` positions.
 
-Costs are counted for the declared shape, so a wrong one would rank architectures by the wrong costs.
+Costs are computed for the declared shape, so a wrong shape would rank architectures by wrong costs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Seen(Exception):
 
 
 class _Probe(nn.Module):
-    """Stands in for a model and notes what it is given."""
+    """Replaces a model, and records the shapes of its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,10 +36,10 @@ class _Probe(nn.Module):
 
 
 def check_drawn(task: Task) -> None:
-    """Draw one training batch of `task`, which is prepared, and look at what a model is given.
+    """Draw one training batch of `task`, which is prepared, and check the shapes of the inputs of the model.
 
-    Raises TaskProblem if the batch contradicts `task.shape`, `source_length` or `target_length`. A task that does not
-    call the model as a function, or fails before it does, passes: its first unit will tell.
+    Raises TaskProblem if the batch contradicts `task.shape`, `source_length` or `target_length`. A task passes if it
+    does not call the model as a function, or fails before: then its first unit reports the error.
     """
     batch = task.draw("train", 0, 0)
     try:
@@ -68,7 +68,7 @@ def check_drawn(task: Task) -> None:
 
 
 def _lengths(task: Task, inputs: int) -> list[tuple[str, int]]:
-    """For each input of the model the attribute that declares its length, and the length."""
+    """For each input of the model: (the attribute that declares its length, the length)."""
     target = ("length" if task.target_length is None else "target_length", task.shape.length)
     if inputs == 1:
         return [target]

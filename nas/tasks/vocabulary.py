@@ -1,7 +1,7 @@
-"""Vocabularies: from text to the numbers that a model reads and back.
+"""Vocabularies: convert text to the numbers that a model reads, and back.
 
-A task whose batches hold symbols has one (`task.vocabulary`), and an export saves it, so that a served model can read
-and write text. Special symbols, such as the one that masks, come after the others and are written <name>.
+A task with symbols in its batches has one (`task.vocabulary`). An export stores it, so that the exported model can read
+and write text. Special symbols, such as the mask, come after the others and are written <name>.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Vocabulary(ABC):
     @property
     @abstractmethod
     def plain(self) -> int:
-        """How many symbols are not special."""
+        """The number of symbols that are not special."""
 
     @property
     def size(self) -> int:
-        """How many symbols there are in all."""
+        """The number of all symbols."""
         return self.plain + len(self.special)
 
     def special_symbol(self, name: str) -> int:

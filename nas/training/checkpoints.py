@@ -27,10 +27,10 @@ class CheckpointLost(Exception):
 
 
 def write(state: dict[str, Any], folder: str, name: str) -> Checkpoint:
-    """Write `state` below `folder`; its name carries the hash, so the same unit run twice gives the same file.
+    """Write `state` to a file in `folder`. Its name has the hash, so the same unit run twice gives the same file.
 
-    Raises NasError if it cannot be written, because that is not the fault of the architecture; DiskFull if the disk or
-    the quota is full.
+    Raises DiskFull if the disk or the quota is full, and NasError if the file cannot be written for another reason:
+    neither is the fault of the architecture.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -48,7 +48,7 @@ def write(state: dict[str, Any], folder: str, name: str) -> Checkpoint:
 def read(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The state in `checkpoint`. It loads plain values and tensors only, and runs no code.
 
-    Raises CheckpointLost if the file is missing, damaged, not a checkpoint, or one that grows when it is loaded.
+    Raises CheckpointLost if the file is missing, damaged, not a checkpoint, or would need more memory than its size.
     """
     try:
         data = untrusted.content(checkpoint.uri)

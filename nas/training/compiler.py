@@ -1,9 +1,9 @@
-"""Train without torch's compiler: to import it takes 2 s of CPU in each process, and no unit needs it.
+"""Train without torch's compiler: importing it takes 2 s of CPU time in each process, and no unit needs it.
 
-Some functions of torch import the compiler only to tell it something: `torch.use_deterministic_algorithms`, methods of
-optimisers and the kernels of operators, which must not be compiled. If the compiler is imported already, nothing here
-differs from torch. It is the same where a version of torch has other private parts: the compiler is then imported. Code
-of an optimiser that is neither torch's nor ours is left as it is.
+Some functions of torch import the compiler only to configure it: `torch.use_deterministic_algorithms`, methods of
+optimisers, and the kernels of operators, which must not be compiled. If the compiler is already imported, nothing here
+differs from torch. If a version of torch has different private parts, the compiler is imported as usual. The code of
+optimisers that are neither torch's nor ours is not changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _METHODS = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool) -> None:
-    """As the function of torch with this name."""
+    """Same as the function of torch with this name, without importing the compiler."""
     if "torch._inductor" in sys.modules:
         torch.use_deterministic_algorithms(mode, warn_only=warn_only)
     else:
@@ -29,7 +29,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool) -> None:
 
 
 def call_methods_directly() -> None:
-    """Let the methods of optimisers run as they are written; torch asks the compiler for a form that it skips."""
+    """Run the methods of optimisers directly; torch would ask the compiler for a version that it skips."""
     if "torch._dynamo" not in sys.modules:
         for name in _METHODS:
             method: Any = getattr(getattr(Optimizer, name), "__wrapped__", None)
@@ -38,7 +38,7 @@ def call_methods_directly() -> None:
 
 
 def call_kernels_directly() -> None:
-    """Let the kernels of the operators that are defined so far run as they are written, without the compiler."""
+    """Run the kernels of the operators that are defined so far directly, without the compiler."""
     defined: Any = getattr(torch._library.custom_ops, "OPDEFS", {})
     for operator in [each for name, each in defined.items() if name.startswith("tessera::")]:
         kernels: Any = getattr(operator, "_backend_fns", {})

@@ -16,8 +16,10 @@ from nas.training.compiler import use_deterministic_algorithms
 
 @contextmanager
 def deterministic(threads: int, device: torch.device) -> Iterator[None]:
-    """Use `threads` cores and deterministic algorithms; restore everything at the end, random states too. Raises
-    ValueError if torch cannot use as many."""
+    """Use `threads` cores and deterministic algorithms; restore everything at the end, including random states.
+
+    Raises ValueError if torch cannot use that many.
+    """
     # cuBLAS reads this when it starts, and is not deterministic without it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.get_num_threads()

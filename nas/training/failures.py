@@ -1,4 +1,4 @@
-"""From an exception in a unit to a typed failure with a helpful text."""
+"""Converts an exception in a unit to a typed failure with a helpful text."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _of_the_task(error: BaseException, phase: Phase, task_file: str) -> bool:
-    """Whether the error is the task's and not a block's: the innermost frame of one of the two decides."""
+    """Whether the task caused the error, not a block: the innermost frame of one of the two decides."""
     if phase is Phase.TASK or isinstance(error, WrongReturn):
         return True
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):

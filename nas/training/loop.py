@@ -1,6 +1,6 @@
-"""The training loop: from one step to another, bitwise the same with and without an interruption in between.
+"""The training loop. Its results are bitwise the same with and without an interruption.
 
-Nothing here remembers random numbers: (seed, step) decides the batch and the seed of dropout.
+No random state is stored: (seed, step) decides the batch and the seed of dropout.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Deadline:
 
 @dataclass
 class Training:
-    """A model in training; `step` counts the steps done. stepping: it is in the middle of the next one."""
+    """A model in training. step: the number of steps done. stepping: whether the next step has begun."""
 
     model: nn.Module
     task: Task
@@ -139,7 +139,8 @@ class Training:
         return loss.detach()
 
     def _context(self) -> Context:
-        """Within a sequence of several segments the model goes on from its state, and gradients end there."""
+        """The context of a step. In a sequence of several segments, the model continues from its state, and gradients
+        stop there."""
         if self.task.segments == 1:
             return Context()
         if self.streams is None or self.step % self.task.segments == 0:
@@ -149,7 +150,7 @@ class Training:
 
 
 class WrongReturn(TypeError):
-    """What a method of the task returned cannot be used."""
+    """A method of the task returned an invalid value."""
 
 
 def check_loss(loss: Any) -> None:
@@ -184,7 +185,7 @@ def _finite(losses: list[Tensor], step: int) -> list[float]:
 
 
 class Meter:
-    """Turns losses into a curve of at most `POINTS` points, a rate, and reports about once a second."""
+    """Turns losses into a curve of at most `POINTS` points, and reports the rate about once a second."""
 
     def __init__(self, start: int, steps: int, tokens: int, report: Report | None) -> None:
         self.start, self.steps, self.tokens, self.report = start, steps, tokens, report

@@ -21,7 +21,7 @@ PLACE = ("threads", "device", "cache", "checkpoint", "seconds", "metric", "teste
 
 
 def save(training: Training, work: Work) -> None:
-    """Save the state of `training`, which is in the middle of the unit `work`. An earlier one stays until then."""
+    """Save the state of `training`, which is in the middle of the unit `work`. Then remove earlier such states."""
     if work.checkpoint is None:
         return
     earlier = _paths(work)

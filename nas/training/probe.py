@@ -26,13 +26,11 @@ def scores(
     device: torch.device,
     deadline: Deadline,
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """The value of every objective among `specs` that a probe finds, and how measured ones were found, both by name.
+    """The values of the objectives `specs` that need a probe, and the evidence of measured ones, both by name.
 
-    specs: as in the search file.
-
-    Some measure the architecture. The others score the same model on the first batch of training; each starts without
-    gradients and from the same seed. Raises WrongReturn if the task breaks its contract, TooSlow past the deadline, and
-    what an objective raises.
+    specs: as in the search file. Some objectives measure the architecture. The others score the same model on the first
+    training batch; each starts without gradients and with the same seed. Raises WrongReturn if the task breaks its
+    contract, TooSlow past the deadline, and what an objective raises.
     """
     made = [registry.make(each, Shape(batch=1, length=task.shape.length)) for each in specs]
     try:

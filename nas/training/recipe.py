@@ -68,7 +68,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Recipe:
-    """criterion: None is the one that the task names. clip: the largest norm of the gradient, 0 for no limit.
+    """criterion: None uses the criterion of the task. clip: the largest norm of the gradient, 0 for no limit.
     precision: auto is bfloat16 on a GPU that has it, float16 on another GPU, and float32 on a CPU."""
 
     optimiser: Part = Part("adamw")
@@ -79,7 +79,7 @@ class Recipe:
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Recipe:
-        """The recipe of a search file. Raises UsageError with all unknown names and invalid values, and the nearest."""
+        """The recipe of a search file. Raises UsageError with all unknown names and invalid values."""
         keys = (*OF_THE_OPTIMISER, *OF_THE_SCHEDULE, "optimiser", "schedule", "criterion", "clip", "precision")
         mistakes = [
             f": there is no {name!r}.{_meant(name, keys)} Known: {', '.join(keys)}."
@@ -109,7 +109,7 @@ class Recipe:
 
     @property
     def learning_rate(self) -> float:
-        """The highest learning rate: as written, else the default of the optimiser."""
+        """The highest learning rate: as in the recipe, else the default of the optimiser."""
         options = self.optimiser.options
         return float(options.get(LEARNING_RATE) or optimisers.options(self.optimiser.name)[LEARNING_RATE].default)
 
@@ -122,7 +122,7 @@ class Recipe:
             )
 
     def loss(self, task: Task, model: nn.Module, batch: Batch, context: Context) -> Tensor:
-        """The mean loss of a batch, a scalar: by the criterion of the recipe, else as the task says."""
+        """The mean loss of a batch, a scalar: by the criterion of the recipe, else as the task computes it."""
         if self._criterion is None:
             return task.loss(model, batch, context)
         return self._criterion(*task.outputs(model, batch, context))
@@ -153,7 +153,7 @@ class Recipe:
 
 
 def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`recipe` with other values for some of its flat keys, such as `learning_rate`, wherever they were written."""
+    """`recipe` with new values for some flat keys, such as `learning_rate`, also if they are options of a part."""
     kept = {key: _without(value, changes) for key, value in recipe.items() if key not in changes}
     return {**kept, **changes}
 

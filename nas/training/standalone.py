@@ -69,7 +69,7 @@ def decided_fields(task: Spec, cache: Path | None = None) -> dict[str, Scalar]:
 
 @dataclass(frozen=True)
 class Trained:
-    """The name of the task, and the outcome."""
+    """The name of the task that was used, and the outcome."""
 
     task: str
     outcome: Outcome
@@ -78,7 +78,7 @@ class Trained:
 def train_suited(architecture: Architecture, **options: Any) -> Trained:
     """Train `architecture` for a short check on the task that suits its kind, with its vocabulary or classes.
 
-    A text task evaluates a few positions only. `options` are those of `train`. Raises ValueError if no task suits it.
+    A text task evaluates only a few positions. `options` are those of `train`. Raises ValueError if no task suits it.
     """
     name = suited(architecture)
     task = tasks.load(name)

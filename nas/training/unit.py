@@ -44,7 +44,7 @@ SAME = 1e-4  # relative difference between a metric and its documents together: 
 def run(work: Work, progress: Report | None = None, started: Callable[[], None] = lambda: None) -> Outcome:
     """Train and evaluate `work`, or score its untrained model if it is a probe; call `progress` about once a second.
 
-    started: called when the data is read, and again when the time limit of the unit begins to count.
+    started: called when the data has been read, and again when the time limit of the unit starts.
 
     If KeyboardInterrupt is raised, the unit saves its state next to its checkpoints, and the next run of the same unit
     continues from there. Raises NasError if the device does not exist or a checkpoint cannot be written.
@@ -70,7 +70,7 @@ def run(work: Work, progress: Report | None = None, started: Callable[[], None] 
 
 
 def _save(training: Training, work: Work) -> None:
-    """Save the state of an interrupted unit. Without it, as on a full disk, the unit goes on from an earlier state."""
+    """Save the state of an interrupted unit. If that fails, as on a full disk, it continues from an earlier state."""
     try:
         if training.stepping:  # some weights may be changed already
             raise ValueError("its step takes too long to wait for its end")
@@ -91,7 +91,7 @@ def _device(name: str) -> torch.device:
 
 @dataclass
 class Unit:
-    """A running unit: its phase, and what is known of its outcome so far."""
+    """A running unit: its phase, and its outcome so far."""
 
     work: Work
     progress: Report | None
@@ -196,9 +196,10 @@ class Unit:
 
 
 def evaluate(training: Training, split: Split, deadline: Deadline) -> Evaluation:
-    """The task's evaluation on held-out data, with the means of what the blocks report, such as `halting_steps`.
+    """The task's evaluation on held-out data, with the means of values that blocks report, such as `halting_steps`.
 
-    Raises NotFinite for a metric that is not finite, WrongReturn for a task that breaks its contract.
+    Raises NotFinite for a metric that is not finite, WrongReturn for a task that breaks its contract, TooSlow past the
+    deadline.
     """
     model, sums = training.model, Statistics()
     hook = model.register_forward_hook(sums, with_kwargs=True)
@@ -222,7 +223,7 @@ def evaluate(training: Training, split: Split, deadline: Deadline) -> Evaluation
 
 
 def _check_documents(documents: Documents, metrics: Mapping[str, float]) -> None:
-    """Raise WrongReturn if the documents together do not give the metric that they are the parts of."""
+    """Raise WrongReturn if the scores of all documents together do not give their metric."""
     if documents.metric not in metrics:
         raise WrongReturn(f"The documents are scored in {documents.metric!r}, which is none of {', '.join(metrics)}.")
     expected, value = metrics[documents.metric], documents.value
@@ -245,7 +246,7 @@ def _numbers(metrics: Any) -> dict[str, float]:
 
 
 def _check_reported(task: Task, metrics: Mapping[str, float]) -> None:
-    """Raise WrongReturn if a declared metric is missing: an objective may be read off it."""
+    """Raise WrongReturn if a declared metric is missing, because an objective may use it."""
     missing = [each.name for each in reported(task) or () if each.name not in metrics]
     if missing:
         raise WrongReturn(
@@ -261,7 +262,7 @@ def _placed(training: Training, split: Split, deadline: Deadline) -> Iterator[Ba
 
 
 class Statistics:
-    """A forward hook that collects what the blocks report in the context of each call."""
+    """A forward hook that collects the statistics that blocks report in the context of each call."""
 
     def __init__(self) -> None:
         self.totals: dict[str, list[float]] = {}

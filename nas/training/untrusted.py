@@ -1,8 +1,8 @@
-"""What a checkpoint may hold: plain values and tensors, no more bytes than its file has, and nothing that grows.
+"""Loads checkpoints that may be hostile: only plain values and tensors, and no more memory than the size of the file.
 
-`torch.load(weights_only=True)` runs no code, but it unpacks compressed members, makes buffers of any stated size, and
-reads older formats that allocate what they are told. So the file is looked at before it is loaded, and its content once
-more before it is used.
+`torch.load(weights_only=True)` runs no code. But it unpacks compressed members, makes buffers of any declared size, and
+reads older formats that allocate as much as the file says. So the file is checked before it is loaded, and its content
+is checked before it is used.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _check_file(data: bytes) -> None:
 
 
 def _check_names(description: bytes) -> None:
-    """Raise ValueError if the pickle names anything but tensors and their parts."""
+    """Raise ValueError if the pickle names anything except tensors and their parts."""
     for code, argument, _ in pickletools.genops(description):
         if code.name == "GLOBAL":
             name = str(argument)
@@ -86,7 +86,7 @@ def _check_names(description: bytes) -> None:
 
 
 def _check_values(state: Any) -> None:
-    """Raise ValueError if there are too many values, as in lists that hold one list many times, or blown-up tensors."""
+    """Raise ValueError if there are too many values, as in lists that repeat one list, or expanded tensors."""
     left, waiting = MOST_VALUES, [(state, 0)]
     while waiting:
         value, depth = waiting.pop()

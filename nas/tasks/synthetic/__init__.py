@@ -1,1 +1,1 @@
-"""Tasks made of random symbols. Each needs one mechanism: recall by position, by content, or over a gap."""
+"""Tasks made of random symbols. Each tests one mechanism: recall by position, by content, or over a gap."""

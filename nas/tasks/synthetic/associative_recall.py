@@ -20,8 +20,8 @@ from nas.tasks.vocabulary import Words
 
 @task("associative_recall")
 class AssociativeRecall(Recollection):
-    """pairs: of a sequence. symbols: how many keys there are, and as many values; a key occurs once in a sequence.
-    joined: a shown pair is one symbol of symbols * symbols, not two symbols."""
+    """pairs: in a sequence. symbols: the number of keys, and of values; no key occurs twice in a sequence. joined: a
+    shown pair is one of symbols * symbols further symbols, not two symbols."""
 
     def __init__(
         self,

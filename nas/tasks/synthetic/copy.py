@@ -1,6 +1,6 @@
-"""Write a random sequence again: every answer stands a fixed number of positions before it.
+"""Copy a random sequence: every answer occurs a fixed number of positions earlier.
 
-Attention that knows positions, or distances, finds it in one step; a state of fixed size must hold all of it.
+Attention that knows positions or distances finds it in one step; a state of fixed size must store the whole sequence.
 Graves et al. 2014, "Neural Turing Machines", https://arxiv.org/abs/1410.5401, section 4.1. B batch.
 """
 
@@ -18,7 +18,7 @@ from nas.tasks.vocabulary import Words
 
 @task("copy")
 class Copy(Recollection):
-    """length: positions in all, half of them the symbols to copy and the separator. symbols: how many there are."""
+    """length: positions in all, half of them the symbols to copy and the separator. symbols: their number."""
 
     def __init__(
         self, length: Annotated[int, whole(2)] = 32, symbols: Annotated[int, whole(2)] = 16, batch: Positive = 32

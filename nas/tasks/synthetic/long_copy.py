@@ -19,7 +19,8 @@ from nas.tasks.vocabulary import Words
 
 @task("long_copy")
 class LongCopy(Recollection):
-    """remembered: symbols at the start. gap: fillers after them; the last one asks. symbols: how many kinds."""
+    """remembered: symbols at the start. gap: symbols after them, all fillers except the last, which asks. symbols: the
+    number of different symbols to remember."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from searchspace.tree import Scalar
 
 
 class Recollection(Classification):
-    """`asked`: places of the answers in a sequence of `length` + 1 symbols; the model does not read the last one."""
+    """asked: positions of the answers in a sequence of `length` + 1 symbols; the model does not read the last one."""
 
     asked: range
     vocabulary: Vocabulary

@@ -1,12 +1,12 @@
 """The texts that every machine has: source files of the Python standard library.
 
 - `embedded`, which a task reads without `data`: 280 files of one fixed version of Python. They come with this package,
-  so they are the same on every machine. `scripts/make_corpus.py` made them; NOTICE and python_license.txt tell their
+  so they are the same on every machine. `scripts/make_corpus.py` made them; NOTICE and python_license.txt have their
   licence.
-- `standard_library`: all source files of the Python that runs the search. The hash of the data, stored with a study,
-  says which they were.
-- `standard_library_2mb`: the first 2,000,000 bytes of them in the order of their paths. Tasks read them before there
-  was the embedded corpus, and studies of that time go on with them.
+- `standard_library`: all source files of the Python that runs the search. The hash of the data, which a study stores,
+  identifies them.
+- `standard_library_2mb`: the first 2,000,000 bytes of them in the order of their paths. It was the default before the
+  embedded corpus existed, and studies of that time continue with it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def files(name: str) -> list[tuple[str, bytes]]:
 
 
 def mark(name: str) -> list[str | int]:
-    """What the text of a corpus depends on."""
+    """The values that the text of a corpus depends on."""
     return [name, SHA256] if name == EMBEDDED else [name, platform.python_version(), SIZE]
 
 

@@ -1,4 +1,4 @@
-"""The base of the tasks that change pieces of text: where the text comes from. B batch, T length."""
+"""The base class of tasks that change pieces of text; it reads the text. B batch, T length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nas.tasks.vocabulary import Vocabulary
 
 
 class OfText(Classification):
-    """The options are those of `language_model`; what is scored are adjacent pieces of the held-out text.
+    """The options are those of `language_model`. Adjacent pieces of the held-out text are scored.
 
     special: names of the symbols that the task adds to those of the text.
     """
@@ -56,7 +56,7 @@ class OfText(Classification):
 
     @property
     def symbols(self) -> int:
-        """How many symbols the text has; the special ones come after them."""
+        """The number of symbols of the text; the special symbols come after them."""
         return self.source.text.size
 
     @property

@@ -1,7 +1,7 @@
-"""Tell how a piece of text was disturbed: one class for a whole sequence of tokens.
+"""Recognise how a piece of text was disturbed: one class for a whole sequence of tokens.
 
-It is as written, every symbol is the next one of the alphabet, or all are in a random order. Counts of symbols tell the
-second class, and only neighbours tell the third. B batch, T length.
+The text is unchanged, every symbol is replaced by the next one of the alphabet, or the order is random. The frequencies
+of symbols identify the second class; only neighbours identify the third. B batch, T length.
 """
 
 from __future__ import annotations

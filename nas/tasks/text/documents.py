@@ -1,6 +1,6 @@
-"""Where the documents of a text begin: the files, records at a separator, or pieces of a file.
+"""Divides a text into documents: files, records at a separator, or pieces of a file.
 
-Documents are what is divided into parts and what a score is recorded for, so they should be independent of each other.
+Documents are divided among the parts, and scores are recorded for them, so they should be independent of each other.
 Files and records usually are. Neighbouring pieces of one file are not: an interval over them is too narrow.
 """
 
@@ -25,7 +25,7 @@ BLANK, LINE = re.compile(rb"\n[ \t\r]*\n"), re.compile(rb"\n")
 
 @dataclass(frozen=True)
 class File:
-    """A file of a corpus: its name, its bytes, and the part of the data that it was given for (None: any)."""
+    """A file of a corpus: its name, its bytes, and the part of the data that the user gave it for (None: any)."""
 
     name: str
     data: bytes
@@ -34,7 +34,7 @@ class File:
 
 @dataclass(frozen=True)
 class Document:
-    """A piece of the joined bytes of all files, [start, end), that came from file number `file`."""
+    """The bytes from `start` to before `end` of all files joined; they are from file number `file`."""
 
     name: str
     file: int
@@ -43,12 +43,12 @@ class Document:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The number of bytes."""
         return self.end - self.start
 
 
 def rule(value: Any) -> Any:
-    """`value` if it says where documents begin. Raises ValueError for anything else."""
+    """`value` if it is a valid rule for where documents begin. Raises ValueError for anything else."""
     if value in RULES:
         return value
     if not isinstance(value, Mapping) or set(value) != {"separator"} or not isinstance(value["separator"], str):
@@ -76,7 +76,7 @@ def chosen(files: Sequence[File], documents: Any) -> Any:
 
 
 def described(chosen: Any) -> str:
-    """What a document is, in words."""
+    """What a document is, as text."""
     if isinstance(chosen, Mapping):
         return f"a record that starts at {chosen['separator']!r}"
     return (
@@ -85,7 +85,10 @@ def described(chosen: Any) -> str:
 
 
 def find(files: Sequence[File], chosen: Any) -> list[Document]:
-    """The documents of `files`, in order; together they are all bytes. Raises TaskProblem if no separator is found."""
+    """The documents of `files`, in order; together they contain all bytes.
+
+    Raises TaskProblem if a separator occurs nowhere within the text.
+    """
     total = sum(len(each.data) for each in files)
     piece = max(SMALLEST, min(PIECE, total // PIECES))
     found, before, names = [], 0, set[str]()
@@ -139,7 +142,7 @@ def _cut(data: bytes, start: int, piece: int) -> int:
 
 
 def between(data: bytes, place: int) -> int:
-    """The first place from `place` on that is not within a character of UTF-8."""
+    """The first position from `place` on that is not inside a UTF-8 character."""
     while place < len(data) and data[place] & 0xC0 == 0x80:
         place += 1
     return place

@@ -27,9 +27,9 @@ def of_text(text: Text, part: Part, cache: Path | None, *, removed: bool) -> dic
     """The facts, as plain data for JSON.
 
     sha256: of the files. document: what a document is. bytes, documents: how many each part has. largest: the share of
-    the longest document in each held-out part. overlap: the share of the 32-byte strings of each held-out part that the
-    training part has too. left_out: bytes of held-out documents that are too long. removed: the share of the bytes of
-    each held-out part that is not scored because of the overlap; only if such bytes are removed.
+    the longest document in each held-out part. overlap: the share of the 32-byte strings of each held-out part that
+    also occur in the training part. left_out: bytes of held-out documents that are too long. removed: the share of the
+    bytes of each held-out part that is not scored because of the overlap; only if such bytes are removed.
     """
     found: dict[str, Any] = {"sha256": text.sha256, **text.facts}
     sizes = {split: _sizes(text, part(split)) for split in SPLITS}
@@ -47,9 +47,9 @@ def of_text(text: Text, part: Part, cache: Path | None, *, removed: bool) -> dic
 
 
 def counted(text: Text, part: Part, cache: Path | None) -> np.ndarray:
-    """Whether each held-out symbol lies outside of the strings that the training part has too, uint8.
+    """Whether each held-out symbol is outside the strings that also occur in the training part, uint8 [symbols].
 
-    Raises TaskProblem if no symbol of a part does.
+    Raises TaskProblem if a part has no such symbol.
     """
     low, middle = part("validation")
     offsets = _offsets(text, low)
@@ -79,7 +79,7 @@ def _sizes(text: Text, bounds: tuple[int, int]) -> np.ndarray:
 
 
 def _offsets(text: Text, low: int) -> np.ndarray:
-    """Where each symbol from `low` on begins in UTF-8, and the end."""
+    """The UTF-8 offset of each symbol from `low` on, and the end."""
     widths = text.widths[text.symbols[low:]]
     return np.concatenate([[0], np.cumsum(widths, dtype=np.int64)])
 

@@ -1,4 +1,4 @@
-"""Predict the next byte or character of a text; scored in bits per byte, so that the two levels compare.
+"""Predict the next byte or character of a text. The score is in bits per byte, so both levels can be compared.
 
 B batch, T length, V vocabulary.
 """

@@ -1,4 +1,4 @@
-"""Predict the masked symbols of a text from both sides: the task that encoders of tokens learn from.
+"""Predict the masked symbols of a text from both sides: the usual training task for encoders of tokens.
 
 Devlin et al. 2019, "BERT", https://arxiv.org/abs/1810.04805, section 3.1: a share of the positions is chosen; 80% of
 these are masked by a special symbol, 10% replaced by a random one, 10% left unchanged. B batch, T length.
@@ -25,7 +25,7 @@ Masked = tuple[Tensor, ...]  # inputs [B, T], targets [B, T], chosen [B, T] of b
 
 @task("masked_language_model")
 class MaskedLanguageModel(OfText):
-    """share: of the positions that are to be predicted; the other options are those of `language_model`. The last
+    """share: the share of the positions to predict; the other options are those of `language_model`. The last
     symbol of the vocabulary is the mask."""
 
     special = ("mask",)
@@ -61,7 +61,7 @@ class MaskedLanguageModel(OfText):
         return {"kind": "encoder", "vocabulary": self.symbols + 1, "tokens": True}
 
     def examples(self, text: Tensor, random: np.random.Generator) -> Masked:
-        """text: [B, T] -> inputs with some symbols hidden or replaced, and what is to be predicted; each [B, T]."""
+        """text: [B, T] -> inputs with some symbols masked or replaced, the text, the chosen positions; each [B, T]."""
         chosen = random.random(text.shape) < self.share
         chosen[np.arange(len(text)), random.integers(text.shape[1], size=len(text))] = True  # at least one a sequence
         fate = torch.from_numpy(random.random(text.shape))

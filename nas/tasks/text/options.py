@@ -1,4 +1,4 @@
-"""The options that all text tasks share: which text, and how it is divided into parts."""
+"""The common options of text tasks: which text to use, and how to divide it into parts."""
 
 from __future__ import annotations
 

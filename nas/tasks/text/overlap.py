@@ -1,8 +1,8 @@
 """How much of the held-out text also occurs in the training text: its strings of 32 bytes.
 
-A model may have learned such strings by heart, so a score on them says little. Strings are compared by a hash of 64
-bits; each bit depends on all bytes; the training text is read in blocks, so memory grows with the held-out
-text alone. Brown et al. 2020, https://arxiv.org/abs/2005.14165, appendix C, measure the overlap of words likewise.
+A model may have memorised such strings, so a score on them says little. Strings are compared by a hash of 64 bits, of
+which each bit depends on all bytes. The training text is read in blocks, so memory grows only with the held-out text.
+Brown et al. 2020, https://arxiv.org/abs/2005.14165, appendix C, measure the overlap of words in a similar way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def complete(size: int, starts: np.ndarray) -> np.ndarray:
 
 
 def covered(repeated: np.ndarray) -> np.ndarray:
-    """Whether each place lies in a repeated string, [H], from where repeated strings begin, [H]."""
+    """repeated: [H], where repeated strings begin -> [H], whether each position is in a repeated string."""
     changes = np.zeros(len(repeated) + WIDTH, np.int32)
     changes[: len(repeated)] += repeated
     changes[WIDTH:] -= repeated
@@ -47,7 +47,7 @@ def covered(repeated: np.ndarray) -> np.ndarray:
 
 
 def _known(wanted: np.ndarray, training: np.ndarray) -> np.ndarray:
-    """Those of the hashes `wanted`, sorted, that a string of `training` has."""
+    """The hashes in `wanted`, which is sorted, that belong to a string of `training`."""
     table = np.zeros(1 << TABLE, bool)
     table[wanted >> np.uint64(64 - TABLE)] = True
     hits = np.zeros(len(wanted), bool)

@@ -35,7 +35,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The pairs of each part, with the SHA-256 of all files. empty: pairs that lack a side, which are left out."""
+    """The pairs of each part, with the SHA-256 of all files. empty: the number of pairs without a source or target."""
 
     pairs: Mapping[Split, list[Pair]]
     sha256: str
@@ -46,7 +46,7 @@ def read(source: Any, target: Any, shares: Sequence[float]) -> Corpus:
     """The pairs of the files. source, target: patterns, or those of each part, as `options.patterns` gives them.
 
     Pairs without given parts are divided by the hash of the source sentence, so equal sentences are in one part. Raises
-    TaskProblem if a file cannot be read, is not UTF-8, or has another number of lines than its partner.
+    TaskProblem if a file cannot be read, is not UTF-8, or has a different number of lines than its partner.
     """
     found = hashlib.sha256()
     if isinstance(source, Mapping) != isinstance(target, Mapping) or (
@@ -89,7 +89,7 @@ def _divided(pairs: Sequence[Pair], shares: Sequence[float]) -> dict[Split, list
 
 
 def _aligned(source: Sequence[str], target: Sequence[str], found: Any) -> tuple[list[Pair], int]:
-    """The pairs of files in the order of their paths, and how many pairs lack a side."""
+    """The pairs of files in the order of their paths, and the number of pairs without a source or target."""
     files = reading.files(source), reading.files(target)
     if len(files[0]) != len(files[1]):
         raise TaskProblem(f"source has {len(files[0])} files, but target has {len(files[1])}: they must be in pairs.")
@@ -136,7 +136,7 @@ class Coder:
         return cls(Words(frequent, [UNKNOWN, START, END]))
 
     def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """The symbols of a sentence with the end, and the UTF-8 bytes of each, which add up to the line and its end."""
+        """The symbols of a sentence with the end, and the UTF-8 bytes of each, which add up to the line and newline."""
         if self._numbers is None:
             symbols = np.append(np.frombuffer(text.encode(), np.uint8).astype(np.int64), self.end)
             return symbols, np.ones(len(symbols), np.int64)
@@ -151,9 +151,9 @@ class Coder:
 
 @dataclass(frozen=True)
 class Coded:
-    """Pairs as numbers, padded with the end. sources, targets: [N, T] int32; lengths: [N, 2], the symbols of each
-    sentence that are in; widths: [N, T], the UTF-8 bytes of the target symbols, 0 in the padding. cut: pairs that did
-    not fit."""
+    """Pairs as numbers, padded with the end. sources, targets: [N, T] int32; lengths: [N, 2], the number of
+    symbols of each source and target. widths: [N, T], the UTF-8 bytes of the target symbols, 0 in the padding. cut: the
+    number of pairs that did not fit."""
 
     sources: np.ndarray
     targets: np.ndarray
@@ -182,7 +182,7 @@ def coded(pairs: Sequence[Pair], coder: Coder, length: int, *, whole: bool) -> C
 
 @dataclass(frozen=True)
 class Ready:
-    """The pairs of each part as numbers, the coder that made them, and what `Task.data_facts` tells of them."""
+    """The pairs of each part as numbers, the coder that made them, and the facts for `Task.data_facts`."""
 
     coded: Mapping[Split, Coded]
     coder: Coder
@@ -223,7 +223,7 @@ def facts_of(corpus: Corpus) -> dict[str, Any]:
 
 
 def save(made: Ready, folder: Path) -> None:
-    """Write what is ready to `folder`."""
+    """Write prepared pairs to `folder`."""
     for split, each in made.coded.items():
         np.savez(folder / f"{split}.npz", **vars(each))
     about = {"vocabulary": made.coder.vocabulary.to_dict(), "facts": dict(made.facts)}
@@ -231,7 +231,7 @@ def save(made: Ready, folder: Path) -> None:
 
 
 def opened(folder: Path) -> Ready:
-    """What `save` wrote."""
+    """Read the pairs that `save` wrote."""
     about = json.loads((folder / "about.json").read_text())
     found: dict[Split, Coded] = {}
     for split in SPLITS:
@@ -241,7 +241,7 @@ def opened(folder: Path) -> Ready:
 
 
 def key(source: Any, target: Any, *others: Any) -> str:
-    """A hash of what prepared pairs depend on: a file that changes gets another key."""
+    """A hash of everything that prepared pairs depend on: if a file changes, the key changes."""
     marks = []
     for side in (source, target):
         for part, patterns in side.items() if isinstance(side, Mapping) else [("", side)]:

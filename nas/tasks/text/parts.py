@@ -1,14 +1,14 @@
-"""Which documents of a text are trained on, validated on and tested on.
+"""Divides the documents of a text into the parts for training, validation and test.
 
-The hash of a document's content decides, so it depends on neither the names nor the order of the files, and it is the
-same on every machine. Equal documents are in one part, and a held-out part has only the first of them, because copies
-are not independent. The lowest hashes are the test part, the highest the validation part. So a document keeps its part
-if others are added; only where `LEAST` documents are more than the share, a held-out document may become one to train
-on.
+The hash of the content of a document decides. So the division does not depend on the names or the order of the files,
+and it is the same on every machine. Equal documents are in one part, and a held-out part has only the first of them,
+because copies are not independent. The lowest hashes are the test part, the highest the validation part. So a document
+stays in its part if others are added. The only exception: if a held-out part needs more than its share to have `LEAST`
+documents, one of its documents may move to the training part.
 
-A part must not be the score of one long document. A held-out document that is longer than a tenth of its part is read
-only up to there. The rest is left out altogether: training on it would give away the document, and cutting it into more
-documents would count it as several independent ones. D documents.
+One long document must not dominate the score of a part. A held-out document that is longer than a tenth of its part is
+cut there, and the rest is left out. Training on the rest would reveal the document, and cutting it into more documents
+would count it as several independent ones. D documents.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRAIN, VALIDATION, TEST = range(3)  # places in SPLITS
 
 @dataclass(frozen=True)
 class Rules:
-    """How a text is divided: by documents or by position, in which shares, and what a document is."""
+    """How to divide a text: by documents or by position, with which shares, and what a document is."""
 
     by: By = "position"
     shares: tuple[float, ...] = (0.9, 0.05, 0.05)
@@ -42,9 +42,9 @@ class Rules:
 
 @dataclass(frozen=True)
 class Arranged:
-    """A text in the order of its parts. starts: [D], where its documents begin. bounds: where training data end, and
-    validation data; None if positions divide the text. left_out: bytes of held-out documents that are too long, and of
-    copies of held-out documents."""
+    """A text in the order of its parts. starts: [D], where documents begin. bounds: the end of the training data, and
+    of the validation data; None if positions divide the text. left_out: bytes of held-out documents that are too long,
+    and of copies of held-out documents."""
 
     data: bytes
     names: tuple[str, ...]
@@ -99,10 +99,10 @@ def _numbers(found: Sequence[Document], data: bytes) -> np.ndarray:
 
 
 def places(numbers: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """The part of each document, [D]: places in SPLITS, from its number, [D]; equal numbers are in one part and count
-    as one document.
+    """The part of each document, [D], as an index of SPLITS, from the numbers [D]. Equal numbers are in one part and
+    count as one document.
 
-    A share of 0 to train on divides all documents between the other two parts.
+    If the share of the training part is 0, all documents are divided between the other two parts.
     """
     different, which = np.unique(numbers, return_inverse=True)
     parts = np.full(len(different), TRAIN)
@@ -119,7 +119,7 @@ def places(numbers: np.ndarray, shares: Sequence[float]) -> np.ndarray:
 
 def hashes(pieces: Sequence[bytes]) -> np.ndarray:
     """A number from 0 to 1 for each document, [D], from its content. Equal documents have equal numbers, unless fewer
-    than `FEW` are different: then their occurrences are told apart, so that every part has some."""
+    than `FEW` are different: then each occurrence has its own number, so that every part gets some."""
     few = len(set(pieces)) < FEW
     seen: dict[bytes, int] = {}
     numbers = []
@@ -131,8 +131,8 @@ def hashes(pieces: Sequence[bytes]) -> np.ndarray:
 
 
 def _given(files: Sequence[File], found: Sequence[Document], data: bytes, rules: Rules) -> np.ndarray:
-    """The part of each document, [D], where the files were given for parts. Of files that were given to be held out,
-    half of the documents are validated on: those with the highest hashes, or by position the first ones."""
+    """The part of each document, [D], if the user gave files for parts. Of files given as held-out data, half of the
+    documents are for validation: those with the highest hashes, or, by position, the first ones."""
     names: dict[str, int] = {name: place for place, name in enumerate(SPLITS)}
     parts = np.array([names.get(files[each.file].part or "", -1) for each in found])
     both = [each for each, part in zip(found, parts) if part < 0]
@@ -145,13 +145,13 @@ def _given(files: Sequence[File], found: Sequence[Document], data: bytes, rules:
 
 
 def _shortened(part: Sequence[Document], data: bytes) -> list[Document]:
-    """The documents of a held-out part, each no longer than `LARGEST` of what is left of the part."""
+    """The documents of a held-out part, each cut to at most `LARGEST` of the part after cutting."""
     cap = _cap(np.array([each.size for each in part]))
     return [each if each.size <= cap else _head(each, cap, data) for each in part]
 
 
 def _cap(sizes: np.ndarray) -> int:
-    """The largest size c for which c is at most `LARGEST` of all sizes cut to c; no limit for very few documents."""
+    """The largest c with c <= `LARGEST` * sum(min(size, c)); the largest size if there are very few documents."""
     if len(sizes) * LARGEST <= 1:
         return int(sizes.max(initial=0))
     low, high = 1, int(sizes.max())

@@ -28,9 +28,9 @@ PLAIN = Rules()  # in the order of the files, nothing left out
 @dataclass(frozen=True)
 class Text:
     """symbols: [N] of an unsigned type, below `size`, in the order of the parts. widths: [size], the UTF-8 bytes of
-    each symbol. sha256: of the bytes of the files. characters: those that the symbols are, None for bytes. starts: [D],
-    where documents begin. bounds: where training data end, and validation data; None if positions divide the text.
-    facts: `document`, what a document is, and `left_out`, bytes of held-out documents that are too long."""
+    each symbol. sha256: of the bytes of the files. characters: the character of each symbol, None for bytes. starts:
+    [D], where documents begin. bounds: the end of the training data, and of the validation data; None if positions
+    divide. facts: `document`, what a document is, and `left_out`, bytes of held-out documents that are too long."""
 
     symbols: np.ndarray
     widths: np.ndarray
@@ -43,7 +43,7 @@ class Text:
 
     @property
     def size(self) -> int:
-        """How many symbols there are."""
+        """The number of different symbols."""
         return len(self.widths)
 
     @property
@@ -71,8 +71,8 @@ class Text:
 def read(patterns: Patterns, level: str, cache: Path | None, rules: Rules = PLAIN) -> Text:
     """The files of `patterns` one after the other in the order of their paths, divided by `rules`.
 
-    None is the embedded corpus, `standard_library` the source of the Python that runs. A mapping gives files to parts.
-    Raises TaskProblem if a pattern matches no file, or a file cannot be read or is not UTF-8.
+    patterns: None is the embedded corpus, `standard_library` the source of the running Python. A mapping gives the
+    files of each part. Raises TaskProblem if a pattern matches no file, or a file cannot be read or is not UTF-8.
     """
     sources = _sources(patterns)
     if cache is None:
@@ -192,7 +192,7 @@ def _broken(files: Sequence[File]) -> str:
 
 
 def _key(sources: Sources, level: str, rules: Rules) -> str:
-    """A hash of what the prepared data depends on: a file that changes gets another key."""
+    """A hash of everything that the prepared data depends on: if a file changes, the key changes."""
     marks = [
         (part, *corpus.mark(each))
         if isinstance(each, str)

@@ -1,7 +1,7 @@
-"""Write a piece of text backwards: sequence to sequence without data of two languages.
+"""Reverse a piece of text: a sequence-to-sequence task that needs no data in two languages.
 
-Every target symbol depends on one source position, and the first one on the last. Attention finds that position; a
-single vector between encoder and decoder must hold all of them. B batch, T length.
+Every target symbol depends on one source position, the first on the last. Attention finds that position; a single
+vector between encoder and decoder must store all of them. B batch, T length.
 """
 
 from __future__ import annotations

@@ -45,9 +45,10 @@ Batch = tuple[Tensor, ...]
 
 @task("translation")
 class Translation(Task):
-    """source, target: aligned text files, one sentence a line, may end in .gz; or those of each part. level: bytes or
-    words. words: the most frequent ones of the training part that the vocabulary has. length: symbols of a sentence;
-    longer pairs are not trained on, and cut where they are scored. evaluation: pairs to evaluate on; None is all."""
+    """source, target: aligned text files, one sentence per line, may end in .gz; or those of each part. level: bytes or
+    words. words: the size of the vocabulary, which has the most frequent words of the training part. length: symbols of
+    a sentence; longer pairs are left out of training, and cut for evaluation. evaluation: pairs to evaluate on; None is
+    all."""
 
     reports = (Metric("loss", unit="nats"), Metric("bits_per_byte", unit="bits"), Metric("error", unit="fraction"))
 
@@ -79,7 +80,7 @@ class Translation(Task):
         return found
 
     def prepare(self, cache: Path | None) -> None:
-        """Read the pairs. Raises TaskProblem if they cannot be read, or a part has none that fits."""
+        """Read the pairs. Raises TaskProblem if they cannot be read, or if no pair of a part fits."""
         if cache is None:
             self.ready = self._made()
         else:
@@ -128,7 +129,7 @@ class Translation(Task):
         return tuple(torch.from_numpy(each.astype(np.int64)) for each in found)
 
     def outputs(self, model: nn.Module, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
-        """The logits of the N target symbols that are no padding, [N, V], given the true ones before them, and these
+        """The logits of the N target symbols that are not padding, [N, V], given the true ones before them, and these
         symbols, [N]."""
         source, target = batch[:2]
         here, there = self._real(batch)
@@ -159,12 +160,12 @@ class Translation(Task):
         return Evaluation({each.metric: each.value for each in found}, found)
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The translations as `model` generates them greedily, [B, T]; what comes after the end means nothing."""
+        """The translations that `model` generates greedily, [B, T]; symbols after the end have no meaning."""
         here, _ = self._real(batch)
         return greedy(model, self._start(batch[1]), self.length, batch[0], padding=here)
 
     def _real(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Whether each position of the source and of the target is no padding, [B, T] of bool each."""
+        """Whether each position of the source and of the target is real, not padding; bool [B, T] each."""
         places = torch.arange(self.length, device=batch[2].device)
         return places < batch[2][:, :1], places < batch[2][:, 1:]
 

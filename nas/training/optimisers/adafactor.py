@@ -1,4 +1,4 @@
-"""Adafactor: Adam with the second moment of a matrix kept as a row and a column, so it needs little memory.
+"""Adafactor: Adam that stores the second moment of a matrix as a row and a column, so it needs little memory.
 
 N. Shazeer and M. Stern 2018, https://arxiv.org/abs/1804.04235, algorithm 5.
 """

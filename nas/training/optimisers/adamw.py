@@ -26,7 +26,7 @@ def adamw(
     weight_decay: Decay = 0.1,
     betas: tuple[Momentum, Momentum] = (0.9, 0.95),
 ) -> torch.optim.Optimizer:
-    """Only matrices decay: no norms, biases or embeddings."""
+    """Weight decay applies only to matrices, not to norms, biases or embeddings."""
     return torch.optim.AdamW(
         decaying(model, weight_decay),
         lr=learning_rate,

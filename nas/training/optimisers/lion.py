@@ -1,4 +1,4 @@
-"""Lion: steps of the sign of an interpolated momentum, so it keeps one number for each parameter.
+"""Lion: steps by the sign of an interpolated momentum, so it stores one number for each parameter.
 
 X. Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", https://arxiv.org/abs/2302.06675, algorithm 2.
 """
@@ -23,12 +23,12 @@ def lion(
     weight_decay: Decay = 1.0,
     betas: tuple[Momentum, Momentum] = (0.95, 0.98),
 ) -> torch.optim.Optimizer:
-    """Rate and decay that suit it are about a tenth and ten times those of AdamW. Only matrices decay."""
+    """Use about a tenth of the learning rate of AdamW, and ten times its weight decay. Only matrices decay."""
     return Lion(decaying(model, weight_decay), learning_rate, betas)
 
 
 class Lion(torch.optim.Optimizer):
-    """beta1: how the step weighs the momentum against the gradient. beta2: how the momentum decays."""
+    """betas: the weight of the momentum against the gradient in a step, and the decay of the momentum."""
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float]) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})

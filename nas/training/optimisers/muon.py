@@ -41,7 +41,7 @@ def muon(
 
 
 class Together(torch.optim.Optimizer):
-    """Several optimisers, each with its own parameters, that step as one."""
+    """Several optimisers, each with its own parameters, that make their steps together."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
@@ -62,7 +62,7 @@ class Together(torch.optim.Optimizer):
         return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises KeyError or ValueError for the state of other optimisers."""
+        """Restore the states of the parts. Raises KeyError or ValueError for the state of other optimisers."""
         for part, state in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(state)
         self._share()

@@ -1,7 +1,7 @@
 """The registry of optimisers.
 
-An optimiser is a function of the model: its keyword-only parameters are its options, and `learning_rate` is the highest
-of the schedule. Each parameter group starts with its own highest rate as `lr`.
+An optimiser is a function of the model. Its keyword-only parameters are its options; `learning_rate` is the highest
+rate of the schedule. Each parameter group starts with its own highest rate as `lr`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Up in a line, then constant."""
+"""A linear warm-up, then a constant rate."""
 
 from __future__ import annotations
 

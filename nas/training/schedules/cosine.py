@@ -1,4 +1,4 @@
-"""Up in a line, then down along half a cosine.
+"""A linear warm-up, then a decrease along half a cosine.
 
 I. Loshchilov and F. Hutter 2017, "SGDR", https://arxiv.org/abs/1608.03983, without restarts.
 """

@@ -1,4 +1,4 @@
-"""Up in a line, then down in a line."""
+"""A linear warm-up, then a linear decrease."""
 
 from __future__ import annotations
 

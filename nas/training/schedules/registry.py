@@ -1,4 +1,4 @@
-"""The registry of schedules, and what they share: the warm-up.
+"""The registry of schedules, and their common part: the warm-up.
 
 A schedule is a class: its constructor takes options, and `rate` gives the learning rate of a step.
 """
@@ -52,5 +52,5 @@ def counted(steps: float, horizon: int) -> float:
 
 
 def warming(peak: float, step: int, warmup: float) -> float | None:
-    """The learning rate during the first `warmup` steps, which rises in a line; None after them."""
+    """The learning rate during the first `warmup` steps, in which it rises linearly; None after them."""
     return peak * (step + 1) / warmup if step < warmup else None

@@ -1,4 +1,4 @@
-"""Up in a line, constant for most of the training, and down in a line at the end.
+"""A linear warm-up, a constant rate for most of the training, and a linear decrease at the end.
 
 S. Hu et al. 2024, "MiniCPM", https://arxiv.org/abs/2404.06395, section 4.2.
 """
