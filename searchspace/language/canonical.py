@@ -95,7 +95,7 @@ class _Writer:
 
 @kept
 def _entries(block: Block) -> int | None:
-    """The number of list entries in `block`, if it is canonical as it is; None if something in it may be expanded."""
+    """The number of list entries in `block`, if it is already canonical; None if something in it may be expanded."""
     if block.name in ("sequence", "repeat"):
         return None
     total = 0
@@ -170,7 +170,7 @@ def _compress_value(block: Block, name: str) -> Value:
 
 
 def _compress(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Replaces runs by repeats, from the left. The run that covers most is first; of equal ones the shortest body."""
+    """Replaces runs by repeats, from the left. The longest run counts; of equal ones, that with the shortest body."""
     if len(blocks) == 1:
         return blocks
     letters: list[int] = []  # equal blocks have equal numbers

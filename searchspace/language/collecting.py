@@ -1,7 +1,7 @@
 """Pauses Python's garbage collector while a file, or the log of a study, is read.
 
-Reading makes hundreds of thousands of objects and hardly any garbage. The collector walks over all objects of the
-process again and again meanwhile, those of PyTorch too, which is a quarter of the time.
+Reading makes hundreds of thousands of objects and hardly any garbage. Meanwhile the collector would repeatedly scan all
+objects of the process, including those of PyTorch, which takes a quarter of the time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collected_later() -> Iterator[None]:
-    """Within, the collector is paused. Also a decorator."""
+    """A context, or a decorator, in which the collector is paused."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -38,7 +38,7 @@ _WORDS |= {".inf": float("inf"), "+.inf": float("inf"), "-.inf": float("-inf"), 
 
 @dataclass(frozen=True)
 class Tagged:
-    """A value under a local tag, such as `!choice [a, b]`; `tag` keeps its exclamation mark."""
+    """A value with a local tag, such as `!choice [a, b]`. tag: includes the exclamation mark."""
 
     tag: str
     value: Any

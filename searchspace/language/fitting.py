@@ -1,6 +1,6 @@
 """Checks that the values of each block fit together. The messages are those of the block's configuration.
 
-A block is rejected if none of its combinations of values is valid, whatever the width. A value of a hole is rejected if
+A block is rejected if none of its combinations of values is valid for any width. A value of a hole is rejected if
 it is not valid with any of the surrounding values (`support` describes how far the search goes). A value that is valid
 with some of them stays, and sampling avoids the invalid combinations.
 """
@@ -93,7 +93,7 @@ class _Reading:
         return blocks if blocks and all(type(value) is Block for value in blocks) else None
 
     def open_once(self, kind: BlockType, block: Block, around: _Around) -> list[Problem]:
-        """As `open`, but an equal block in equal surroundings is checked once."""
+        """As `open`, but equal blocks in equal surroundings are checked only once."""
         if any(field.role for field in kind.fields.values()):
             return self.open(kind, block, around)
         key = (kind.name, kind.role, tuple(block.fields.items()), around.given, id(around.positions))
@@ -138,7 +138,7 @@ class _Reading:
         return None
 
     def unfit(self, value: Value, role: Role, around: _Around) -> str | None:
-        """Why `value` cannot be filled validly at one width and one position; None if it can."""
+        """Why `value` has no valid filling for one width and one position; None if it has one."""
         match value:
             case Choice():
                 reasons = [self.unfit(option, role, around) for option in value.options]

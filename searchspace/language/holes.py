@@ -140,7 +140,7 @@ def same_scalar(one: object, other: object) -> bool:
 
 
 def describe(hole: Hole) -> str:
-    """The hole in the language, in one line."""
+    """The hole in YAML, in one line."""
     match hole:
         case Choice():
             return f"!choice [{', '.join(plain(label) for label in labels(hole))}]"
@@ -175,7 +175,7 @@ def _word(value: Value) -> str:
 
 
 def _unused(word: str, taken: dict[str, int]) -> str:
-    """`word`, with the next number if it is taken. The numbers are kept in `taken`, so that no search repeats."""
+    """`word`, with the next number if it is taken. The numbers are kept in `taken`, so none is tried twice."""
     name, count = word, taken.get(word, 1)
     while name in taken:
         count += 1

@@ -1,4 +1,4 @@
-"""Fills the holes of a space: one walk, steered by a function. Random draws, replays, Optuna and mutation use it.
+"""Fills the holes of a space in one traversal, controlled by a function. Sampling, replay, Optuna and mutation use it.
 
 The function `choose(path, hole)` is called once for each hole that becomes active, in document order. It returns the
 label of an option (see `holes.labels`) or a number. Paths are stable and follow the file:
