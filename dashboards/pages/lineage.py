@@ -1,4 +1,4 @@
-"""The lineage of all trials: which operators made them, which improved on their parents, and the best one's line."""
+"""The lineage of all trials: which operators made them, which improved on their parents, and the line of the best."""
 
 from __future__ import annotations
 
