@@ -26,7 +26,7 @@ from benchmarks.tables.make import QUICKSTART
 from benchmarks.tables.table import LENGTH, Table, load
 from nas.config import factory, searchfile
 from nas.objectives import make
-from nas.rank_correlation import correlation
+from nas.statistics.rank_correlation import correlation
 from nas.training.determinism import deterministic, set_seed
 from nas.training.loop import Deadline
 from nas.training.probe import scores

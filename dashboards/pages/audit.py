@@ -16,7 +16,7 @@ from dashboards.pages.asked import Ask, crumbs
 from dashboards.pages.study import status_of
 from dashboards.server.sources import StudyCache
 from dashboards.view import Column, Table, View
-from nas.rank_correlation import CONFIDENCE, LEAST, correlation
+from nas.statistics.rank_correlation import CONFIDENCE, LEAST, correlation
 from nas.store.records import MAIN
 
 POINTS = 24  # numbers of trials at which correlations are computed, at most

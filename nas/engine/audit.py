@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from nas.rank_correlation import Correlation, correlation
+from nas.statistics.rank_correlation import Correlation, correlation
 
 FIRST = 20  # trials with a score and a result of the same length of training
 GROWTH = 1.5

@@ -3,7 +3,8 @@
 The cost is the declared training FLOPs of the units that ended; training steps, if an older version stored no FLOPs.
 Of the arm that trained more, only the first units count, until they cost as much as all units of the other arm.
 Each trial counts with its values after its longest training within these units. A demoted probe does not count,
-because the search ignores it; a trial that waits for a value from a machine is left out. `nas.fronts` has the test.
+because the search ignores it; a trial that waits for a value from a machine is left out. The test is in
+`nas.statistics.front_comparison`.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ def name_of(arm: Mapping[str, Any]) -> str:
 def _compared(
     arm: str, name: str, units: Sequence[Unit], signs: Mapping[str, int], later: Later, start: frozenset[int]
 ) -> Control | None:
-    from nas import fronts  # numpy: only a study with a control needs it
+    from nas.statistics import front_comparison  # numpy: only a study with a control needs it
 
     both = [[each for each in units if each.arm == which] for which in (MAIN, arm)]
     if not all(any(each.values for each in some) for some in both):
@@ -207,7 +208,7 @@ def _compared(
         return None  # all trials of one wait for a machine
     lengths = [steps for some in results for steps, _ in some.values()]
     search, control = ([values for _, values in some.values()] for some in results)
-    found = fronts.compare(search, control, lengths)
+    found = front_comparison.compare(search, control, lengths)
     if found is None:
         return None
     spent = [sum(islice(some, count)) for some, count in zip(costs, taken)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.engine.audit import MOST as AUDITED
 from nas.engine.audit import Audit
-from nas.rank_correlation import Correlation
+from nas.statistics.rank_correlation import Correlation
 from nas.store.records import MAIN, SEARCH, UnitKind
 from searchspace.wording import plural
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from nas.rank_correlation import CONFIDENCE, Correlation, correlation
+from nas.statistics.rank_correlation import CONFIDENCE, Correlation, correlation
 from nas.store.records import SEARCH
 from searchspace.wording import plural
 

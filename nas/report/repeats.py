@@ -180,7 +180,7 @@ def _shared(some: Sequence[tuple[Reader, Study]]) -> tuple[list[dict[str, Any]],
 def _shares(fronts: Sequence[Sequence[Trial]], objectives: Sequence[dict[str, Any]]) -> tuple[float, ...]:
     import numpy as np
 
-    from nas.fronts import scaled, volumes
+    from nas.statistics.front_comparison import scaled, volumes
 
     signs = {each["name"]: -1 if each["direction"].startswith("max") else 1 for each in objectives}
     rows = [tuple(sign * trial.values[name] for name, sign in signs.items()) for front in fronts for trial in front]

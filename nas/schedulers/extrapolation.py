@@ -28,8 +28,8 @@ from pydantic import Field
 from nas.options import MOST
 from nas.pareto import LARGEST
 from nas.schedulers.contract import Level, Promotion
-from nas.schedulers.fence import fence
 from nas.schedulers.registry import scheduler
+from nas.statistics.fence import fence
 
 FEWEST = 6  # complete curves before a trial is stopped
 NEAREST = 48  # complete curves of one regression

@@ -21,11 +21,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from nas.options import MOST
-from nas.rank_correlation import correlation, of_all
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.order import Order
 from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ranking, Ties
 from nas.schedulers.registry import scheduler
+from nas.statistics.rank_correlation import correlation, of_all
 
 FIRST = 20  # trials that reached the lowest two levels, before their ranks are compared
 GROWTH = 1.5  # of their number until the next comparison

@@ -24,8 +24,8 @@ from pydantic import Field
 
 from nas.options import MOST
 from nas.schedulers.contract import Level, Promotion
-from nas.schedulers.fence import fence
 from nas.schedulers.registry import scheduler
+from nas.statistics.fence import fence
 
 
 @scheduler("hurdles")

@@ -53,7 +53,7 @@ def test_a_study_keeps_the_comparison_until_there_are_further_results(arms, sear
         grown = replace(study, objectives=[*study.objectives, {"name": "state_bytes", "direction": "minimize"}])
         assert report.controls(result.store, older) == kept
         assert report.header(result.store, study).to_dict()["ending"].keys() == {"limit", "not_started", "not_promoted"}
-        monkeypatch.setattr("nas.fronts.compare", computed)
+        monkeypatch.setattr("nas.statistics.front_comparison.compare", computed)
         assert report.controls(result.store, study) == kept
         with pytest.raises(AssertionError):
             report.controls(result.store, older)

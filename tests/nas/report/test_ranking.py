@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import nas
 from nas import report
-from nas.rank_correlation import correlation, ranks
 from nas.report.ranking import EXPLAINS, of_results
+from nas.statistics.rank_correlation import correlation, ranks
 from nas.store import RungResult
 
 

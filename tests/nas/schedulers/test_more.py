@@ -1,6 +1,5 @@
 """Hyperband, progressive dynamic hurdles and PASHA: what each of them does beyond what every scheduler does."""
 
-import math
 import random
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from nas.errors import UsageError
 from nas.schedulers.contract import Promotion
 from nas.schedulers.extrapolation import chance_below
-from nas.schedulers.fence import fence
 from nas.schedulers.registry import make, registry
 
 
@@ -223,14 +221,6 @@ def test_extrapolation_judges_others_as_before_if_some_runs_diverge(diverged):
             ended(scheduler, number, first, 2)
     assert {26, 27, 28} <= calm.stopped.keys() == stormy.stopped.keys() - {24, 25}
     assert stormy.promotion() == Promotion(29, 1, 5)
-
-
-@pytest.mark.parametrize(
-    ("values", "limit"),
-    [([1.0], math.inf), ([1.0, 2.0, 3.0, 4.0], 5.5), ([1.0] * 7 + [1.7e308] * 3, math.inf), ([1.7e308] * 9, math.inf)],
-)
-def test_a_fence_is_a_number_if_most_values_are_as_large_as_a_float_can_hold(values, limit):
-    assert fence(values) == limit
 
 
 @pytest.mark.parametrize(("options", "hurdle"), [({}, 4.4), (registry.earlier("hurdles"), 2002.8)])

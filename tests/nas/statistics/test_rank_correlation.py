@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from nas.rank_correlation import correlation, of_all, ranks
+from nas.statistics.rank_correlation import correlation, of_all, ranks
 
 
 @pytest.mark.parametrize("true", [-0.6, 0.0, 0.4, 0.8])

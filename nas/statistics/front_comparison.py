@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from nas.pareto import LARGEST
+from nas.statistics.fence import fence
 
 CONFIDENCE = 0.95
 DEALS = 2000
-FENCE = 1.5  # interquartile ranges above the third quartile
 BEYOND = 1.1  # the reference point, in ranges
 SAMPLES = 2048  # points from which the volume of three objectives or more is estimated
 DIGITS = 9  # of a difference: the order of a sum changes later ones
@@ -80,8 +80,7 @@ def scaled(values: Sequence[Sequence[float] | None]) -> np.ndarray:
     """[N, M] in units of the distance from the best value to the reference point; a row without values is at 1."""
     known = np.clip(np.array([each for each in values if each is not None], dtype=float), -LARGEST, LARGEST)
     low = known.min(axis=0)
-    quarter, three = np.quantile(known, 0.25, axis=0), np.quantile(known, 0.75, axis=0)
-    high = np.minimum(known.max(axis=0), three + FENCE * (three - quarter))
+    high = np.minimum(known.max(axis=0), [fence(column) for column in known.T.tolist()])
     span = np.where(high > low, high - low, 1.0) * BEYOND
     rows = np.ones((len(values), known.shape[1]))
     rows[[each is not None for each in values]] = np.minimum(known - low, high - low) / span

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nas import pareto
-from nas.fronts import compare, scaled, volumes
+from nas.statistics.front_comparison import compare, scaled, volumes
 
 Rows = list[tuple[float, ...]]
 

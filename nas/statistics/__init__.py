@@ -1,0 +1,1 @@
+"""Statistics of results, without torch and without the database."""
