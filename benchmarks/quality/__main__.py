@@ -35,7 +35,7 @@ from benchmarks.support.report import report, skip
 
 SOURCES = (macro, hwgpt, lts, own, invented, graphs)
 ROOT = Path(__file__).parents[2]
-CODE = ("nas/strategies/*.py", "nas/pareto.py", "searchspace/space/*.py", "benchmarks/quality/*.py")
+CODE = ("nas/strategies/**/*.py", "nas/pareto.py", "searchspace/space/*.py", "benchmarks/quality/*.py")
 ENOUGH = 1 - 1e-9  # a score of 1
 T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 8: 2.36, 10: 2.26, 12: 2.20, 15: 2.14, 20: 2.09, 30: 2.05}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 from urllib.parse import urlencode
 
@@ -181,7 +182,7 @@ def _progress(measured: Sequence[Measurement], names: Mapping[str, str]) -> Figu
     for place, device in enumerate(dict.fromkeys(each.device for each in measured)):
         own = [each for each in measured if each.device == device and each.milliseconds]
         values = [each.milliseconds or 0.0 for each in own]
-        lowest = [min(values[: i + 1]) for i in range(len(values))] if len(values) < 3000 else values
+        lowest = list(accumulate(values, min))
         name = names.get(device, device[:12])
         xs = list(range(1, len(own) + 1))
         series.append(Series(name=f"Best so far, {name}", x=xs, y=lowest, mark="steps", colour=place))
