@@ -4,9 +4,10 @@ The sums of pieces share a systematic error. A factor corrects it: the median ra
 measured as a whole. Each of those is also predicted with the factor of the others. These cross-checked errors, as
 logarithms, give the interval of a prediction, which is the larger of two:
 
-- Student's t with n - 1 degrees of freedom, times the root mean square of the errors: it holds if they are about normal.
-- The 95 % quantile of the errors, of n + 1: it holds for any distribution (Barber, Candes, Ramdas & Tibshirani 2021,
-  "Predictive inference with the jackknife+", Annals of Statistics 49). Below 19 errors it is extrapolated.
+- Student's t with n - 1 degrees of freedom, times the root mean square of the errors. It is right for normal errors.
+- The error at place 0.95 (n + 1) in the order of size. It is right for any distribution (Barber, Candes, Ramdas &
+  Tibshirani 2021, "Predictive inference with the jackknife+", Annals of Statistics 49). With fewer than 19 errors this
+  place is beyond the largest one, and the value is extrapolated.
 """
 
 from __future__ import annotations
