@@ -188,7 +188,7 @@ class Case:
                 return f"these arguments were not tuned, only {len(others)} others"
             return "nothing of this kernel was tuned"
         own = [row for row in same if row.device == self.device.key]
-        if own and own[-1].failure == FORGOTTEN:
+        if own and own[-1].failure == FORGOTTEN and any(row.problem != EVERY for row in own):
             return "what was known of these arguments was forgotten"
         unchanged = [row for row in same if row.source == self.source]
         if not unchanged:

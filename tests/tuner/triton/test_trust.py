@@ -5,11 +5,13 @@ import sqlite3
 import time
 import warnings
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import tuner
+from tuner.device import fingerprint
 from tuner.search import backends
 from tuner.search.backends import StoreFailed
 from tuner.search.folder import Folder
@@ -463,6 +465,17 @@ def test_explain_says_that_all_calls_were_forgotten(tmp_path, store):
     assert "was forgotten" in kernel.explain(*ARGUMENTS).why
     call(kernel)
     assert "it was tuned" in kernel.explain(*ARGUMENTS).why
+
+
+@pytest.mark.parametrize("store", ["kernels", "study.db"])
+def test_explain_says_that_a_call_was_tuned_elsewhere_also_if_all_of_this_device_was_forgotten(tmp_path, store):
+    call(tuned(tmp_path, store=tmp_path / "there"))
+    kernel = tuned(tmp_path, store=tmp_path / store)
+    known = {**fingerprint("cpu").to_dict(), "key": "elsewhere", "torch": "0.1"}
+    rows = Folder(tmp_path / "there").rows(kernel.name)
+    backends.backend(tmp_path / store).add(SimpleNamespace(key="elsewhere", to_dict=lambda: known), rows)
+    kernel.forget()
+    assert "it was tuned elsewhere: torch 0.1" in kernel.explain(*ARGUMENTS).why
 
 
 @triton.jit
