@@ -8,8 +8,9 @@ Architectures are drawn from `examples/spaces/everything.yaml` (up to 20 million
 file SPACE, such as `everything_encoder_decoder.yaml`. Each is predicted from pieces, then built and measured as a
 whole, on this CPU with one thread, or on a GPU. Phases and lengths take turns; a phase that no architecture of the
 space has is left out. `--file` stores the results, one JSON line for each architecture: the same command continues
-where it stopped, and `--count 0` prints the table of the stored results. "halting" counts the architectures with
-halting blocks; the median error of these alone stands next to it.
+where it stopped, and `--count 0` prints the table of the stored results. Settings with fewer than 4 are left out of the
+table, and named below it. "halting" counts the architectures with halting blocks; the median error of these alone
+stands next to it.
 
 The correction factor and the interval of a prediction come from `--check` other architectures of the same phase and
 length, drawn among those that were measured; the architecture itself is never one of them. The bars: median error at
@@ -49,6 +50,7 @@ from tuner.device import resolve
 
 SPACE, CPU = "everything", "cpu"  # of rows without these fields
 LENGTHS = (64, 512)
+LEAST = 4  # architectures of a phase and length in the table
 TRIES = 100  # if this many architectures in a row do not run in a phase, the phase is left out
 ERROR, NINTH, CORRELATION, INSIDE, MILLISECONDS = 0.05, 0.12, 0.985, (0.92, 0.98), 50.0  # the bars
 
@@ -208,13 +210,15 @@ def main() -> None:
     kept = Kept(options.file, options.seed, options.space.stem if options.space else SPACE, options.device)
     if options.count:
         collect(kept, settings, space, options)
-    enough = {each: rows for each, rows in kept.rows.items() if sum("sum" in row for row in rows) > 3}
-    table = [judged(*each, enough[each], options.check) for each in settings if each in enough]
+    sums = {each: sum("sum" in row for row in kept.rows.get(each, ())) for each in settings}
+    table = [judged(*each, kept.rows[each], options.check) for each in settings if sums[each] >= LEAST]
+    few = [f"{phase} {length} ({sums[phase, length]})" for phase, length in settings if sums[phase, length] < LEAST]
     bars = (
         f"bars: median error <= {ERROR:.0%}, 9 in 10 within {NINTH:.0%}, rank correlation >= {CORRELATION}, "
         f"{INSIDE[0]:.0%} to {INSIDE[1]:.0%} inside the interval, <= {MILLISECONDS:.0f} ms to predict (the slowest)"
     )
-    report("Latency, predicted and measured; batch 1", table, as_json=options.json, notes=[bars])
+    left_out = [f"left out, with fewer than {LEAST} architectures: {', '.join(few)}"] if few else []
+    report("Latency, predicted and measured; batch 1", table, as_json=options.json, notes=[bars, *left_out])
 
 
 if __name__ == "__main__":

@@ -78,6 +78,18 @@ def test_a_space_that_is_not_valid_is_named_without_a_traceback(tmp_path, monkey
     assert "decoder needs 'width'" in capsys.readouterr().err
 
 
+def test_settings_with_too_few_architectures_are_named(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "found.jsonl"
+    kept = latency.Kept(file, 7)
+    for length, count in ((64, 4), (512, 3)):
+        for row in rows_of((float(n), 2.0 * n) for n in range(1, count + 1)):
+            kept.add("train", length, row)
+    monkeypatch.setattr("sys.argv", ["latency", "--count", "0", "--seed", "7", "--phase", "train", "--file", str(file)])
+    latency.main()
+    printed = capsys.readouterr().out
+    assert "train  64" in printed and "left out, with fewer than 4 architectures: train 512 (3)\n" in printed
+
+
 def test_halting_architectures_have_an_error_of_their_own():
     rows = rows_of([(n, 2.0 * n) for n in range(1, 10)], halting=False) + rows_of([(10.0, 40.0)], halting=True)
     row = latency.judged("train", 64, rows, 24)
