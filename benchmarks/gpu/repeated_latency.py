@@ -5,8 +5,8 @@
 
 The pieces are timed again for the second prediction. "whole" and "sum": the median difference of the two measurements
 and of the two sums of pieces. "error": the median error of one sum against one measurement, after a factor that all
-share. "error of means": the same for the mean of both. "whole" is a lower bound for the error
-of any predictor. `--file` stores the rows; `--count 0` prints the table of the stored rows.
+share. "error of means": the same for the mean of both. A predictor without an error of its own would have an "error" of
+about 0.7 times "whole". `--file` stores the rows; `--count 0` prints the table of the stored rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The benchmark of repeated latencies separates noise from the error of a prediction."""
 
 import json
+import random
 import sys
 
 import pytest
@@ -17,6 +18,14 @@ def test_noise_and_error_are_apart():
     assert found["whole"] == pytest.approx(0.1) and found["sum"] == 0
     assert found["factor"] == pytest.approx(2.1)  # a bias that all share is no error
     assert found["error of means"] == pytest.approx(1 / 0.9 - 1, rel=0.2)
+
+
+def test_without_an_error_of_its_own_a_predictor_has_the_error_of_one_measurement():
+    """Two measurements differ by 1.4 times that."""
+    draw = random.Random(0)
+    rows = [{"whole": [1 + draw.gauss(0, 0.03) for _ in range(2)], "sum": [1.0, 1.0]} for _ in range(4000)]
+    found = repeated_latency.judged("train", 64, rows)
+    assert found["error"] == pytest.approx(0.7 * found["whole"], rel=0.05)
 
 
 def test_what_was_found_is_kept_and_printed(tmp_path, monkeypatch, capsys):
