@@ -5,9 +5,10 @@ measured as a whole. Each of those is also predicted with the factor of the othe
 logarithms, give the interval of a prediction, which is the larger of two:
 
 - Student's t with n - 1 degrees of freedom, times the root mean square of the errors. It is right for normal errors.
-- The error at place 0.95 (n + 1) in the order of size. It is right for any distribution (Barber, Candes, Ramdas &
-  Tibshirani 2021, "Predictive inference with the jackknife+", Annals of Statistics 49). With fewer than 19 errors this
-  place is beyond the largest one, and the value is extrapolated.
+- The error at place 0.95 (n + 1) in the order of size: the jackknife (Barber, Candes, Ramdas & Tibshirani 2021,
+  "Predictive inference with the jackknife+", Annals of Statistics 49). With 19 errors or more it is about right for any
+  distribution. With fewer, this place is beyond the largest error, and the value is extrapolated: if a few errors are
+  very large, 12 errors may cover 92 %, and 3 errors 83 %.
 """
 
 from __future__ import annotations
