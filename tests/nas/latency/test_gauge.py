@@ -1,11 +1,14 @@
 """Times are divided by a fixed computation next to them, and those of quiet moments count."""
 
+from contextlib import nullcontext
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
 from nas.latency.gauge import BACKWARD, Gauge, _backward, as_quiet, gauge
+from tuner.measure.core import one_core
 
 GAUGE = gauge(torch.device("cpu"))
 
@@ -38,6 +41,12 @@ def test_busy_moments_do_not_change_what_counts():
 def test_all_times_may_count():
     all_of_them = Gauge(lambda: None, share=1.0)
     assert all_of_them.quietest([3.0, 1.0, 2.0]) == [0, 1, 2] and all_of_them.in_quiet([3.0, 1.0, 9.0]) == 3.0
+
+
+def test_on_a_gpu_all_times_count_and_the_threads_stay_on_one_core():
+    found = gauge(torch.device("meta"))  # any device but the CPU
+    assert (found.share, found.quiet, found.still) == (1.0, 0.5, one_core)
+    assert (GAUGE.quiet, GAUGE.still) == (0.1, nullcontext)
 
 
 def test_of_two_times_the_shorter_one_counts_because_the_process_may_have_stood_still():

@@ -1,5 +1,6 @@
 """What is measured if there is little time, with a clock that goes on by what each call says."""
 
+from contextlib import contextmanager
 from itertools import count, repeat
 
 import pytest
@@ -68,3 +69,19 @@ def test_a_slow_model_runs_once_more_than_the_time_allows(taken):
 def test_a_process_that_stood_still_in_the_gauge_does_not_make_a_model_fast(taken, still):
     found = taken(repeat(3.0), 1 / 3, still)
     assert found.milliseconds == pytest.approx(3.0) and found.low > 2.9
+
+
+def test_the_gauge_of_the_quiet_machine_runs_while_the_threads_are_still(monkeypatch):
+    ran = []
+
+    @contextmanager
+    def still():
+        ran.append("still")
+        yield
+        ran.append("free")
+
+    gauge = Gauge(lambda: ran.append("gauge"), still=still)
+    monkeypatch.setattr(measured.gauges, "gauge", lambda where: gauge)
+    monkeypatch.setattr(measured, "GAUGE_SECONDS", 0.0)
+    measured.quiet_gauge("cpu", 1)
+    assert ran[:3] == ["gauge", "still", "gauge"] and ran[-1] == "free"

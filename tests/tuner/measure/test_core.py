@@ -80,6 +80,19 @@ def test_a_thread_that_starts_while_the_block_ends_is_free_too(tmp_path, monkeyp
     assert system.cores == {1: {0, 1}, 2: {0, 1}, 3: {0, 1}}
 
 
+def test_each_thread_goes_back_to_its_own_cores(tmp_path, monkeypatch):
+    system = System(tmp_path)
+    system.start(2, {1})
+    system.start(3, {0, 1, 2})
+    before = dict(system.cores)
+    monkeypatch.setattr(core, "THREADS", tmp_path)
+    monkeypatch.setattr(core, "os", system)
+    monkeypatch.setattr(core.threading, "get_native_id", lambda: 1)
+    with one_core():
+        assert len(set(map(frozenset, system.cores.values()))) == 1
+    assert system.cores == before
+
+
 def test_a_process_with_one_core_stays_there():
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
