@@ -124,7 +124,8 @@ class Latency(Objective):
             self._tell_other_code(first)
 
     def _tell_other_code(self, evidence: Mapping[str, Any]) -> None:
-        if self.stage != "later" and (then := evidence.get("code", code())) != code():
+        then = evidence.get("code", "of a version that did not store it")
+        if self.stage != "later" and then != code():
             self._search.say(
                 f"{self.name}: earlier values of this study are of other code (then {then}, now {code()}), so later "
                 "ones may differ. `nas rescore` finds all of them again under another name."

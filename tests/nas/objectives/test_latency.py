@@ -297,13 +297,14 @@ def test_values_of_another_setting_need_a_name_of_their_own(then, now, said):
 
 
 @pytest.mark.parametrize(("on", "tells"), [({"resources": {"GPU": 1}}, True), ({"machine": "laptop"}, False)])
-def test_values_of_other_code_are_told_if_the_workers_of_the_search_find_more(on, tells):
+@pytest.mark.parametrize(("stored", "then"), [({"code": "0ld"}, "0ld"), ({}, "of a version that did not store it")])
+def test_values_of_other_code_are_told_if_the_workers_of_the_search_find_more(on, tells, stored, then):
     told = []
-    earlier = {"device": {"key": "f00d", "name": "there"}, "code": "0ld"}
+    earlier = {"device": {"key": "f00d", "name": "there"}, **stored}
     objective = Latency(Shape(), on=on)
     objective.begin(Search(say=told.append, evidence=lambda name: iter([earlier])))
     assert [each[: each.index(",")] for each in told] == [
-        "prefill_ms: earlier values of this study are of other code (then 0ld"
+        f"prefill_ms: earlier values of this study are of other code (then {then}"
     ] * tells
     assert objective.unlike({"device": {"key": "cafe", "name": "here"}})
 
