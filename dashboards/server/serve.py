@@ -138,7 +138,10 @@ def _listen(host: str, port: int) -> socket.socket:
         made.bind((host, port))
         made.listen(128)
     except OSError as error:
-        raise ServeError(f"Cannot listen on {host}, port {port}: {error.strerror}. Choose one with --port.") from None
+        raise ServeError(
+            f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another port with --port, or another "
+            "address with --host."
+        ) from None
     return made
 
 

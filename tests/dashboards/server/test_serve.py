@@ -46,7 +46,7 @@ def test_the_study_may_be_in_any_of_several_databases(databases):
 def test_what_is_no_database_and_a_port_in_use_are_told_at_once(databases):
     with pytest.raises(StoreError, match="foo"):
         prepare(None, ["foo://bar"], "127.0.0.1", 0, None)
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(NasError, match="--port"):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(NasError, match="another port with --port"):
         prepare(None, [databases["new"]], "127.0.0.1", taken.getsockname()[1], None)
 
 
