@@ -24,7 +24,9 @@ if TYPE_CHECKING:  # the tuner also runs without a database, and must not load i
     from nas.store import Store
 
 STORAGE = "NAS_STORAGE"  # names the study database, as for `nas`
-WAIT = 2.0  # seconds that a call in a user's program waits for a database that another process locks, or that went away
+# Seconds that a call in a user's program waits for a database that another process locks, or that went away: when it is
+# opened, and later, when a search of minutes may depend on it.
+WAIT, LATER_WAIT = 2.0, 10.0
 
 
 class Backend(Protocol):
@@ -167,7 +169,10 @@ def _opened(where: str) -> Store:
     """A store that stays open until the process ends, because a kernel may be tuned at any call."""
     from nas.store import open_store
 
-    return open_store(where, wait=WAIT, retry=WAIT)
+    store = open_store(where, wait=WAIT, retry=WAIT)
+    database = store.database
+    database.wait = database.retry = database.retry_writes = LATER_WAIT
+    return store
 
 
 def backend(where: str | Path | None = None) -> Backend:
