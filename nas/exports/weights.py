@@ -47,8 +47,8 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _by_value(expected: Mapping[str, Tensor], parts: Sequence[Mapping[str, Tensor]]) -> list[str]:
-    """The names of our tensors of which the graph has only a part of some row, and of tensors of the graph that have
-    most, but not all, of their numbers from our weights.
+    """The names of incomplete tensors: ours, if the graph has only a part of one of their rows, and those of the graph,
+    if most but not all of their numbers are from our weights.
 
     A graph may omit rows that it never reads, store a tensor twice, and have other numbers of its own.
     """

@@ -51,7 +51,7 @@ class Deadline:
 
 @dataclass
 class Training:
-    """A model in training. step: the number of steps done. stepping: whether the next step has begun."""
+    """A model in training. step: the number of steps done. stepping: whether the next step is in progress."""
 
     model: nn.Module
     task: Task

@@ -187,7 +187,7 @@ def _unread(source: Text, block: list[ast.stmt], read: set[str]) -> Iterator[Edi
 
 
 def _partly(source: Text, node: ast.Assign, read: set[str]) -> Iterator[Edit]:
-    """Simplify an assignment to several names of which some are never read."""
+    """Simplify an assignment to several names if some of these names are never read."""
     target, value = node.targets[0], node.value
     if not isinstance(target, ast.Tuple):
         return

@@ -1,23 +1,16 @@
 """A kernel is never disabled, never serves what was not checked, and blames a configuration only for its own faults."""
 
 import gc
-import sqlite3
-import time
-import warnings
-from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-import tuner
 from tuner.device import fingerprint
 from tuner.search import backends
-from tuner.search.backends import StoreFailed
 from tuner.search.folder import Folder
 from tuner.triton.checking import buffers
 from tuner.triton.compile_trace import settings_of_trace
-from tuner.triton.enabled import SWITCH
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -25,7 +18,6 @@ TensorDescriptor = pytest.importorskip("triton.tools.tensor_descriptor").TensorD
 
 from scaled_kernel import (  # noqa: E402
     ARGUMENTS,
-    LAUNCHED,
     Pretended,
     add_into,
     allowed,  # noqa: F401
@@ -33,7 +25,6 @@ from scaled_kernel import (  # noqa: E402
     apply_all,
     call,
     grid,
-    scale,
     thrice,
     tuned,
     twice,
@@ -207,95 +198,6 @@ def test_what_is_forgotten_is_measured_again(tmp_path):
     assert clock.calls
 
 
-class Broken:
-    """A back end that cannot be read, or cannot be written."""
-
-    def __init__(self, reads):
-        self.reads = reads
-
-    def rows(self, operation):
-        if not self.reads:
-            raise OSError("database is locked")
-        return []
-
-    def add(self, device, rows):
-        raise PermissionError("read-only file system")
-
-    def devices(self):
-        return {}
-
-
-@pytest.mark.parametrize("reads", [True, False], ids=["read-only", "locked"])
-def test_a_store_that_fails_never_makes_a_call_fail(tmp_path, monkeypatch, reads):
-    kernel = tuned(tmp_path)
-    monkeypatch.setattr(kernel.options.backend, "backend", Broken(reads))
-
-    with pytest.warns(RuntimeWarning, match="the stored results cannot be") as said:
-        call(kernel)
-        call(kernel)
-        call(kernel, size=12)
-
-    assert len(said) == 1 and said[0].filename == call.__code__.co_filename
-    assert kernel.best_config.kwargs == {"BLOCK": 16}
-    with pytest.raises(StoreFailed):
-        kernel.options.backend.add(None, [])
-
-
-def test_a_call_waits_only_a_moment_for_a_locked_database(tmp_path, monkeypatch):
-    assert backends.WAIT <= 3 and backends.LATER_WAIT <= 10  # seconds
-    monkeypatch.setattr(backends, "LATER_WAIT", 0.05)
-    kernel = tuned(tmp_path, store=tmp_path / "study.db")
-    call(kernel)
-    kernel.options.backend.backend.store.close()
-    backends._opened.cache_clear()
-
-    with closing(sqlite3.connect(tmp_path / "study.db", isolation_level=None)) as holder:
-        holder.execute("BEGIN IMMEDIATE")
-        began = time.monotonic()
-        with pytest.warns(RuntimeWarning, match="locked by another process, for more than 0.05 s"):
-            call(kernel, size=12)
-
-    assert time.monotonic() - began < 20
-    assert "locked by another process" in kernel.explain(torch.ones(12), torch.ones(12), 12, 1.5).why
-
-
-def test_a_listener_whose_store_fails_warns_once(tmp_path):
-    listener = tuner.listen(tmp_path / "listened")
-    listener.backend = Broken(True)
-    try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            for _ in range(2):
-                listener(
-                    fn=scale,
-                    key=(16, "torch.float32"),
-                    best_config=None,
-                    configs_timings={triton.Config({"BLOCK": 16}): [1.0, 1.0, 1.0]},
-                    duration=None,
-                    cache_hit=False,
-                )
-    finally:
-        listener.close()
-    assert len([each for each in said if "cannot be written" in str(each.message)]) == 1
-
-
-def test_a_listener_that_cannot_describe_a_kernel_warns(tmp_path):
-    with tuner.listen(tmp_path / "listened") as listener, pytest.warns(RuntimeWarning, match="records nothing"):
-        listener(fn=3, key=(), best_config=None, configs_timings={}, duration=None, cache_hit=False)
-
-
-def test_listeners_close_in_any_order(tmp_path):
-    from triton import knobs
-    from triton.runtime.autotuner import Autotuner
-
-    before = getattr(knobs.autotuning, "listener", None), Autotuner.run
-    one, two = tuner.listen(tmp_path / "one"), tuner.listen(tmp_path / "two")
-    one.close()
-    assert (getattr(knobs.autotuning, "listener", None), Autotuner.run) != before, "the other one still listens"
-    two.close()
-    assert (getattr(knobs.autotuning, "listener", None), Autotuner.run) == before
-
-
 def test_a_decision_takes_seven_rounds_even_for_slow_kernels(tmp_path):
     class Slow(Pretended):
         def now(self):
@@ -403,54 +305,6 @@ def test_a_parameter_of_a_model_may_be_written(tmp_path, named):
     kernel[grid](torch.ones(16), weight, 16)
 
     torch.testing.assert_close(weight.detach(), torch.full((16,), 2.0 if named == "restore_value" else 1.0))
-
-
-def test_what_differs_from_a_wrong_default_is_tried_again_without_it(tmp_path):
-    right = [{"BLOCK": 128}, {"BLOCK": 16}, {"BLOCK": 32}]
-    broken = tuned(tmp_path, configs=[{"BLOCK": 64, "FAULT": "wrong"}, *right])
-    broken[grid](torch.ones(16), torch.ones(16), 16, 1.5)
-    assert broken.best_config.kwargs["BLOCK"] == 64
-
-    for configs in (right, [*right, {"BLOCK": 64, "FAULT": "wrong"}]):
-        kernel = tuned(tmp_path, configs=configs)
-        call(kernel)
-        assert kernel.best_config.kwargs == {"BLOCK": 32}
-
-
-WRONG = [{"BLOCK": 128, "FAULT": "wrong"}, {"BLOCK": 32, "FAULT": "wrong"}]
-
-
-@pytest.mark.parametrize("earlier", [[], [[{"BLOCK": 64}, {"BLOCK": 16}], WRONG], [[*WRONG, {"BLOCK": 64}]]])
-def test_without_tuning_nothing_serves_that_was_checked_against_another_default(tmp_path, monkeypatch, earlier):
-    """Also if the new default was measured: before the others, or as different from the former default."""
-    for configs in earlier or [WRONG]:
-        former = tuned(tmp_path, configs=configs)
-        former[grid](torch.ones(16), torch.ones(16), 16, 1.5)
-    assert former.best_config.kwargs == WRONG[1]
-
-    monkeypatch.setenv(SWITCH, "off")
-    mended = tuned(tmp_path, configs=[{"BLOCK": 64}, *WRONG[1:]])
-    call(mended)
-    assert mended.best_config.kwargs == {"BLOCK": 64}
-
-
-class Failing(Pretended):
-    """As on a machine without room for blocks of 128."""
-
-    def time(self, call):
-        milliseconds = super().time(call)
-        if LAUNCHED[-1] == 128:
-            raise RuntimeError("no room")
-        return milliseconds
-
-
-def test_without_tuning_the_fastest_of_others_serves_if_the_default_cannot_run(tmp_path, monkeypatch):
-    blocks = [{"BLOCK": 128}, {"BLOCK": 64}, {"BLOCK": 32}]
-    call(tuned(tmp_path, configs=blocks, clock=Failing()))
-    monkeypatch.setenv(SWITCH, "off")
-    fewer = tuned(tmp_path, configs=blocks[::2])
-    call(fewer)
-    assert fewer.best_config.kwargs == {"BLOCK": 32}
 
 
 def test_all_calls_can_be_forgotten_though_what_is_allowed_depends_on_the_call(tmp_path):
