@@ -1,10 +1,10 @@
-"""A second process, which the tests of this folder share: it takes seconds to import torch."""
+"""What a process finds that starts anew; other tests have imported everything."""
 
 import json
 import subprocess
 import sys
 
-import pytest
+from kernels.dispatch.device import fingerprint
 
 CODE = """
 import json
@@ -23,8 +23,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="session")
-def another_process(root):
-    """What a fresh process finds: `key` of this device, `flops` of attention, imported before torch's counter."""
+def test_the_key_of_the_device_is_the_same_and_a_counter_that_is_imported_later_knows_our_operators(root):
     done = subprocess.run([sys.executable, "-c", CODE], cwd=root, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+
+    assert json.loads(done.stdout) == {"key": fingerprint().key, "flops": 4 * 2 * 8 * 8 * 4}
