@@ -49,6 +49,7 @@ PAGES = {
 }
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-extensions"]
 WAIT = 45_000  # milliseconds, for a machine that is busy
+WIDE, PHONE = {"width": 1000, "height": 900}, {"width": 360, "height": 800}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def page(browser, server) -> Iterator[Any]:
     """A page that fails the test for an error of a script, a warning of the policy, or a request to another machine."""
-    context = browser.new_context(viewport={"width": 1000, "height": 900}, base_url=server)
+    context = browser.new_context(viewport=WIDE, base_url=server)
     made = context.new_page()
     made.set_default_timeout(8 * WAIT)
     problems: list[str] = []
@@ -96,18 +97,6 @@ def page(browser, server) -> Iterator[Any]:
 
 # reading Plotly takes a second a page
 NO_PLOTS = "window.IntersectionObserver = class { observe() {} unobserve() {} disconnect() {} }"
-
-
-def test_every_page_fits_a_phone(page):
-    page.add_init_script(NO_PLOTS)
-    page.set_viewport_size({"width": 360, "height": 800})
-    wide = {}
-    for name, path in PAGES.items():
-        page.goto(path)
-        wide[name] = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert page.locator("h1").count() == 1, name
-
-    assert {name: pixels for name, pixels in wide.items() if pixels > 0} == {}
 
 
 @pytest.mark.parametrize("path", [FINISHED, "/studies/hostile/~1"])
@@ -135,11 +124,15 @@ def test_the_editor_marks_a_mistake_at_its_line_and_fills_the_form(page):
     assert page.evaluate("document.activeElement.closest('.cm-editor')") is None, "Tab leaves the editor"
 
 
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
 @pytest.mark.skipif(find_spec("axe_playwright_python") is None, reason="pip install axe-playwright-python")
-def test_axe_finds_nothing_serious(page):
+def test_every_page_fits_a_phone_and_axe_finds_nothing_serious(page):
+    """In one test, because each page is loaded once for both."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = []
+    found, wide = [], {}
 
     def check(name: str, **options: Any) -> None:
         page.add_style_tag(content=".table, .picture { background: none !important }")  # axe knows no gradients
@@ -151,8 +144,12 @@ def test_axe_finds_nothing_serious(page):
     page.locator("#plot-front[data-ready]").wait_for(timeout=WAIT)
     check("with plots")
     page.add_init_script(NO_PLOTS)
-    for name in PAGES:
-        page.goto(PAGES[name])
+    for name, path in PAGES.items():
+        page.set_viewport_size(PHONE)
+        page.goto(path)
+        wide[name] = page.evaluate(TOO_WIDE)
+        assert page.locator("h1").count() == 1, name
+        page.set_viewport_size(WIDE)
         if name == "explorer":
             page.locator(".cm-editor").wait_for(timeout=WAIT)
         check(name)
@@ -160,9 +157,10 @@ def test_axe_finds_nothing_serious(page):
     for name in ("study", "trial", "audit", "compare"):
         page.goto(PAGES[name])
         check(f"{name} in the dark", runOnly=["color-contrast"])
-    page.set_viewport_size({"width": 360, "height": 800})
+    page.set_viewport_size(PHONE)
     check("on a phone", runOnly=["scrollable-region-focusable"])
     assert found == []
+    assert {name: pixels for name, pixels in wide.items() if pixels > 0} == {}
 
 
 def test_pages_work_without_scripts(browser, server):
