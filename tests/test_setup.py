@@ -20,6 +20,8 @@ case "$*" in
     *"version_info < (3, 11)"*) exit {too_old} ;;
     *python_version*) echo {version} ;;
     *"import ensurepip, venv"*) exit {no_venv} ;;
+    *CONFIG_ARGS*) exit {slow} ;;
+    *Python.h*) exit {no_header} ;;
     *"-m venv"*) echo "$*" >>calls; rm -rf "$4"; mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
     *"-m pip"*) echo "$*" >>calls; [ ! -e pip-fails ] || {{ cat pip-fails; exit 1; }} ;;
 esac
@@ -40,9 +42,11 @@ class Machine:
         path.chmod(0o755)
         return path
 
-    def add_python(self, name: str = "python3", version: str = "3.11.9", *, no_venv: bool = False) -> Path:
-        too_old = int(tuple(int(part) for part in version.split(".")) < (3, 11))
-        return self.add(name, PYTHON.format(version=version, too_old=too_old, no_venv=int(no_venv)))
+    def add_python(self, name: str = "python3", version: str = "3.11.9", **faults: bool) -> Path:
+        """faults: no_venv, slow (compiled without optimisations), no_header."""
+        too_old = tuple(int(part) for part in version.split(".")) < (3, 11)
+        codes = dict.fromkeys(("no_venv", "slow", "no_header"), 0) | {"too_old": int(too_old)} | faults
+        return self.add(name, PYTHON.format(version=version, **{name: int(code) for name, code in codes.items()}))
 
     def setup(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -207,6 +211,49 @@ def test_rejects_a_given_python_that_will_not_do(machine, given, words):
     machine.add_python("old", "3.10.2")
 
     fails(machine.setup(PYTHON=given), f"PYTHON={given} {words}", "3.11 or newer")
+
+
+@pytest.fixture
+def elsewhere(machine, tmp_path):
+    """`elsewhere(name, ...)`: a Python in the second folder of the PATH."""
+
+    def add(name: str, version: str, **faults: bool) -> dict[str, str]:
+        made = machine.add_python(name, version, **faults)
+        (tmp_path / "system").mkdir(exist_ok=True)
+        made.rename(tmp_path / "system" / name)
+        return {"PATH": f"{machine.programs}:{tmp_path / 'system'}"}
+
+    return add
+
+
+def test_takes_an_optimised_python_of_the_same_version_and_says_so(machine, elsewhere):
+    path = elsewhere("python3.11", "3.11.2")
+    assert "Python 3.11.9" in machine.setup(**path).stderr
+    machine.add_python(slow=True)
+    result = machine.setup(**path)
+
+    assert "Python 3.11.2" in result.stderr
+    for said in ("system/python3.11", "python3 (3.11.9) was compiled without optimisations", "make PYTHON=python3"):
+        assert said in result.stderr
+    assert machine.setup(**path).stderr == ""
+    assert "Python 3.11.9" in machine.setup(PYTHON="python3", **path).stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "faults"),
+    [
+        ("python3.12", "3.12.1", {}),
+        ("python3.11", "3.11.2", {"slow": True}),
+        ("python3.11", "3.11.2", {"no_header": True}),
+    ],
+    ids=["another version", "as slow", "no header"],
+)
+def test_keeps_a_python_without_optimisations_where_no_other_will_do(machine, elsewhere, name, version, faults):
+    machine.add_python(slow=True)
+    result = machine.setup(**elsewhere(name, version, **faults))
+
+    assert "Python 3.11.9" in result.stderr
+    assert "optimisations" not in result.stderr
 
 
 def test_says_how_to_get_venv(machine):
