@@ -5,13 +5,19 @@ A layer is one block in a list of the model, such as `body[3]`, in one line of t
     residual norm=rms_norm [attention heads=8]
     parallel [attention heads=4 | feed_forward, layer_norm]
 
-Repeats are unrolled, except those that share their weights. The layers of a halting block follow it, one line each. The
-other options of the model come first, one each.
+Repeats are unrolled. A block that holds layers and does more than apply them in order has a line for itself, and a line
+for each of its layers follows:
+
+    repeat times=2 share_weights=true
+    | step 1: attention heads=4
+    | step 2: attention heads=4 (weights of step 1)
+
+The other options of the model come first, one each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -22,7 +28,8 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import ALWAYS
 from searchspace.tree import Block, Scalar, Value
 
-HALTING, REPEATED = "halting", "of"  # the block whose layers get lines of their own, and the field that holds them
+INNER = "of"  # the field of a block that holds its layers
+MOST_STEPS = 100  # of a block that shares weights; each further step has the same lines
 
 
 @dataclass(frozen=True)
@@ -56,16 +63,47 @@ def aligned(architectures: Sequence[Architecture]) -> list[AlignedLayer]:
 
 
 def _lines(value: Value) -> list[str]:
-    """A line for each block of a list, and one for each layer that a halting block repeats."""
+    """A line for each block of a list, and one for each layer inside a block of `UNROLLED`."""
     found = []
     for block in _blocks(value):
-        inner = block.fields.get(REPEATED) if block.name == HALTING else None
-        if isinstance(inner, tuple):
-            fields = {name: each for name, each in block.fields.items() if name != REPEATED}
-            found += [block_text(Block(block.name, fields)), *(f"| {line}" for line in _lines(inner))]
-        else:
+        unroll = UNROLLED.get(block.name)
+        if unroll is None:
             found.append(block_text(block))
+        else:
+            fields = {name: each for name, each in block.fields.items() if name != INNER}
+            found += [block_text(Block(block.name, fields)), *(f"| {line}" for line in unroll(block))]
     return found
+
+
+def _same(block: Block) -> list[str]:
+    """The layers of a block that applies them until it halts."""
+    return _lines(block.fields[INNER])
+
+
+def _steps(block: Block) -> list[str]:
+    """The layers of a repeat at each step; after the first step they have the weights of the first."""
+    times, lines = block.fields["times"], _lines(block.fields[INNER])
+    assert isinstance(times, int)
+    shared = [
+        f"step {step}: {line} (weights of step 1)" for step in range(2, min(times, MOST_STEPS) + 1) for line in lines
+    ]
+    more = times - MOST_STEPS
+    return [
+        *(f"step 1: {line}" for line in lines),
+        *shared,
+        *([f"{more:,} more steps (weights of step 1)"] if more > 0 else []),
+    ]
+
+
+def _pairs(block: Block) -> list[str]:
+    """The layers of a reversible block, each with the stream that its result is added to."""
+    times, branches = block.fields["times"], block.fields[INNER]
+    assert isinstance(times, int) and isinstance(branches, tuple)
+    once = [f"stream {i % 2 + 1}: {line}" for i, branch in enumerate(branches) for line in _lines(branch)]
+    return once * times
+
+
+UNROLLED: Mapping[str, Callable[[Block], list[str]]] = {"halting": _same, "repeat": _steps, "reversible": _pairs}
 
 
 def block_text(block: Block) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,17 +11,13 @@ import typer
 from nas.cli.app import app
 from nas.cli.options import AsJson, Length, Storage, architecture_argument, cost_shape
 from nas.cli.output import note, print_json
-from nas.report.terminal import visible
+from nas.report.columns import Rows, print_columns
 
 if TYPE_CHECKING:
     from searchspace.cost import Shape
     from searchspace.model.architecture import Architecture
 
-MARK = "*"  # in front of a line whose cells are not all equal
-GAP = 2  # columns of the page between two cells
-PIECE = re.compile(r"[^\W_]+(?:[^\w\s]|_)*|(?:[^\w\s]|_)+")  # a word may be broken after such a piece
 WIDE = 120  # columns of a page that is not a terminal
-Rows = list[tuple[str, Sequence[Any]]]  # (what a line is about, a cell for each architecture)
 
 
 @app.command()
@@ -39,7 +33,8 @@ def compare(
 ) -> None:
     """Show architectures side by side: their layers, their costs, and the scores of trials.
 
-    Lines that differ begin with `*`, and are coloured on a terminal.
+    Lines that differ begin with `*`, and are coloured on a terminal. If the terminal is too narrow for all of them,
+    there are several tables, one below the other.
 
     Example: nas compare transformer_decoder:small quickstart:17
     """
@@ -65,7 +60,7 @@ def compare(
         [("scores", [(name, [_number(value) for value in values]) for name, values in scores])] if scores else []
     )
     sections += [(f"cost at length {length}", _cost_lines(costs))]
-    _print_table(names, sections)
+    print_columns(names, sections, shutil.get_terminal_size((WIDE, 24)).columns)
     for name, text in zip(names, map(halting_note, found, shapes), strict=True):
         if text:
             note(f"{name}: {text}")
@@ -130,66 +125,6 @@ def _number(value: Any) -> str:
     from nas.report.tables import short
 
     return "" if value is None else short(value) if isinstance(value, float) else str(value)
-
-
-def _print_table(names: Sequence[str], sections: Sequence[tuple[str, Rows]]) -> None:
-    """One table within the width of the terminal; long cells take several lines, lines that differ are marked."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    width = shutil.get_terminal_size((WIDE, 24)).columns
-    places = max(len(place) for _, rows in sections for place, _ in rows)
-    columns = [[name, *(str(row[i]) for _, rows in sections for _, row in rows)] for i, name in enumerate(names)]
-    gaps = len(MARK) + places + GAP * (len(names) + 2)
-    widths = _shared_out(columns, width - gaps)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-    table.add_column("", width=len(MARK))
-    table.add_column("", no_wrap=True, overflow="ellipsis")
-    for name, own in zip(names, widths, strict=True):
-        table.add_column(Text(_wrapped(name, own)), overflow="fold", width=own)
-    for title, rows in sections:
-        if title:
-            table.add_row()
-            table.add_row("", Text(title, style="bold"))
-        for place, cells in rows:
-            differs = len({str(cell) for cell in cells}) > 1
-            style = "yellow" if differs else ""
-            texts = (_wrapped(str(cell), own) for cell, own in zip(cells, widths, strict=True))
-            table.add_row(*(Text(cell, style=style) for cell in (MARK if differs else "", visible(place), *texts)))
-    console = Console(width=max(width, gaps + sum(widths)), highlight=False, file=sys.stdout)
-    with console.capture() as page:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in page.get().splitlines()))
-
-
-def _shared_out(columns: Sequence[Sequence[str]], total: int) -> list[int]:
-    """Widths of columns with these cells, `total` in all: a narrow column keeps its width, the others share the rest.
-
-    No column is narrower than its longest word, so the sum may be larger than `total`.
-    """
-    natural = [max(map(len, cells)) for cells in columns]
-    floors = [max(len(piece) for cell in cells for piece in PIECE.findall(cell) or [""]) for cells in columns]
-    widths, left, open_columns = list(natural), total, len(natural)
-    for i in sorted(range(len(natural)), key=natural.__getitem__):
-        widths[i] = max(floors[i], min(natural[i], left // open_columns))
-        left, open_columns = left - widths[i], open_columns - 1
-    return widths
-
-
-def _wrapped(text: str, width: int) -> str:
-    """`text` in lines of at most `width`: broken at spaces; longer words after `_`, `=` or `:`."""
-    lines = [""]
-    for word in visible(text).split(" "):
-        joined = f"{lines[-1]} {word}" if lines[-1] else word
-        if len(joined) <= width:
-            lines[-1] = joined
-            continue
-        lines += [""] if lines[-1] else []
-        for piece in PIECE.findall(word):
-            lines += [""] if lines[-1] and len(lines[-1] + piece) > width else []
-            lines[-1] += piece
-    return "\n".join(lines)
 
 
 def _print_json(

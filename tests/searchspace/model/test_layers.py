@@ -51,3 +51,37 @@ def test_the_layers_of_a_halting_block_have_lines_of_their_own():
     halting = architecture("halting: {times: 3, of: [attention, residual: {of: gru}]}", "feed_forward")
     lines = [line.texts[0] for line in aligned([halting, halting]) if line.place.startswith("body")]
     assert lines == ["halting times=3", "| attention heads=4", "| residual [gru]", "feed_forward"]
+
+
+def test_a_repeat_that_shares_its_weights_has_lines_for_each_step():
+    shared = architecture("repeat: {times: 3, share_weights: true, of: [attention, gru]}")
+    lines = [line.texts[0] for line in aligned([shared, shared]) if line.place.startswith("body")]
+    assert lines == [
+        "repeat times=3 share_weights=true",
+        "| step 1: attention heads=4",
+        "| step 1: gru",
+        *(f"| step {step}: {of} (weights of step 1)" for step in (2, 3) for of in ("attention heads=4", "gru")),
+    ]
+
+
+def test_very_many_steps_are_counted():
+    shared = architecture("repeat: {times: 5000, share_weights: true, of: gru}")
+    lines = [line.texts[0] for line in aligned([shared, shared]) if line.place.startswith("body")]
+    assert len(lines) == 102 and lines[-1] == "| 4,900 more steps (weights of step 1)"
+
+
+def test_the_layers_of_a_reversible_block_name_their_stream():
+    both = architecture("reversible: {times: 2, of: [attention, [feed_forward, gru]]}")
+    lines = [line.texts[0] for line in aligned([both, both]) if line.place.startswith("body")]
+    once = ["| stream 1: attention heads=4", "| stream 2: feed_forward", "| stream 2: gru"]
+    assert lines == ["reversible times=2", *once, *once]
+
+
+def test_layers_inside_layers_are_unrolled_too():
+    nested = architecture("halting: {times: 3, of: [repeat: {times: 2, share_weights: true, of: gru}]}")
+    lines = [line.texts[0] for line in aligned([nested, nested]) if line.place.startswith("body")]
+    assert lines[1:] == [
+        "| repeat times=2 share_weights=true",
+        "| | step 1: gru",
+        "| | step 2: gru (weights of step 1)",
+    ]
