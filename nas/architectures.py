@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.config.kinds import not_an_architecture
+from nas.config.kinds import ENDINGS, near_file, not_an_architecture
 from nas.errors import UsageError
 from nas.files import is_file
 from searchspace import zoo
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from searchspace.tree import Scalar
 
 HEXADECIMAL = set("0123456789abcdef")
-FILE_ENDINGS = (".yaml", ".yml")
 
 
 def as_architecture(given: Architecture | str | Path) -> Architecture:
@@ -61,8 +60,8 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
         return _of_hash(study, digits, storage)
     if Path(reference).is_dir():
         raise UsageError(f"{reference!r} is a folder: name a file in it.")
-    if Path(reference).suffix in FILE_ENDINGS:
-        raise UsageError(f"There is no file {reference!r}.{_near_file(Path(reference))}")
+    if Path(reference).suffix in ENDINGS:
+        raise UsageError(f"There is no file {reference!r}.{near_file(Path(reference))}")
     name = study or reference
     if name in known_studies():
         raise UsageError(f"{name!r} is a study. An architecture of it is written {name}:NUMBER, as in {name}:0.")
@@ -113,8 +112,3 @@ def _open(study: str, storage: str | None) -> tuple[Reader, Study]:
     from nas.location import open_existing  # a file or a name of the zoo needs no database
 
     return open_existing(study, storage)
-
-
-def _near_file(path: Path) -> str:
-    known = [each.name for ending in FILE_ENDINGS for each in path.parent.glob(f"*{ending}")]
-    return nearest(path.name, known)

@@ -7,7 +7,6 @@ type hints say which values are valid. So the names, types and defaults of its o
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -18,6 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nas.errors import UsageError
+from searchspace.suggestions import nearest as nearest
 
 if TYPE_CHECKING:
     import pydantic
@@ -204,12 +204,6 @@ def plain_message(message: str) -> str:
         lambda found: "" if found[0] == "Value error, " else "must ",
         message,
     )
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """' Did you mean X?' for the closest of the `known` names, or '' if none is close."""
-    close = difflib.get_close_matches(str(name), [str(each) for each in known], n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 @cache

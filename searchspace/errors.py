@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
+from searchspace.suggestions import nearest as nearest
 from searchspace.tree import Mark
 
 LONGEST = 2_000  # characters of one problem in a message
 LONGEST_OF_ALL = 12_000  # characters of a message with many problems
-MOST_KNOWN = 500  # names to compare with: a file may define any number of them
 
 
 @dataclass(frozen=True)
@@ -62,15 +60,3 @@ def shortened(message: str, longest: int = LONGEST) -> str:
     if len(message) <= longest:
         return message
     return f"{message[: longest * 2 // 3]} ... {message[-longest // 3 + 5 :]}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """ " Did you mean 'x'?" for the known name nearest to `name`, or "" if none is near.
-
-    A very long name, or one among very many known names, gets no answer: to compare them takes too long.
-    """
-    known = list(islice(known, MOST_KNOWN + 1))
-    if len(known) > MOST_KNOWN or len(str(name)) > LONGEST:
-        return ""
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""

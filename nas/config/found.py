@@ -8,12 +8,10 @@ from pathlib import Path
 
 from nas import location
 from nas.config import searchfile
-from nas.config.kinds import is_database
+from nas.config.kinds import ENDINGS, is_database, near_file, python_file
 from nas.config.schema import SearchConfig
 from nas.errors import StoreError, UsageError
 from nas.store import open_reader
-
-SUFFIXES = (".yaml", ".yml")
 
 
 def find_search(reference: str | Path, storage: str | None = None, changes: Sequence[str] = ()) -> SearchConfig:
@@ -27,7 +25,11 @@ def find_search(reference: str | Path, storage: str | None = None, changes: Sequ
     path = Path(reference)
     if is_database(path):
         raise UsageError(_database(path))
-    if path.exists() or path.suffix in SUFFIXES or len(path.parts) > 1:
+    if other := python_file(path):
+        raise UsageError(other)
+    if not path.exists() and path.suffix in ENDINGS:
+        raise UsageError(f"There is no file {str(path)!r}.{near_file(path)}")
+    if path.exists() or len(path.parts) > 1:
         config = searchfile.load(path, changes)
         return config.model_copy(update={"storage": location.storage_for(config, storage)})
     if changes:

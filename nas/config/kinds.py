@@ -6,9 +6,10 @@ import shlex
 from pathlib import Path
 
 from nas.files import is_file
-from searchspace.errors import SpaceError
+from searchspace.errors import SpaceError, nearest
 from searchspace.language import documents, language
 
+ENDINGS = (".yaml", ".yml")
 SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
 
 
@@ -50,3 +51,19 @@ def not_an_architecture(path: Path) -> str:
     if is_search_file(path):
         return f"{path} is a search file, not an architecture; `nas search {shlex.quote(str(path))}` runs it. {named}."
     return ""
+
+
+def near_file(path: Path) -> str:
+    """ " Did you mean 'x.yaml'?" for the YAML file in the same folder whose name is nearest to `path`, or ""."""
+    known = [each.name for ending in ENDINGS for each in path.parent.glob(f"*{ending}")]
+    return nearest(path.name, known)
+
+
+def python_file(path: Path) -> str:
+    """If this is a file of Python code: what it is and how a search file names it. Otherwise ""."""
+    if path.suffix != ".py":
+        return ""
+    return (
+        f"{path} is a Python file, not a search file. A search file names a task of your own as `task: {path.name}`, "
+        f"and blocks of your own as `blocks: [{path.name}]`."
+    )

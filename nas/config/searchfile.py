@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from nas.config import checks, controls, factory, kinds
 from nas.config.schema import HIDDEN, GivenBaseline, Named, SearchConfig
+from nas.elsewhere import TOP, elsewhere
 from nas.errors import NasError, UsageError
 from nas.finals.expected import kind
 from nas.objectives import registry as objectives
@@ -99,6 +100,7 @@ def parse(text: str, source: str = "<text>", folder: str | Path = ".") -> Search
         raise UsageError(str(error)) from None
 
 
+KEYS = {*SearchConfig.model_fields, "control"}  # of a search file
 OPTIONAL = ("arms", "baselines", "blocks", "control", "finals", "limits", "recipe")  # null, or nothing below: left out
 STAND_INS: dict[str, Any] = {  # in place of parts that are missing or wrong, so that the others can be checked
     "study": "stand-in",
@@ -166,7 +168,7 @@ class _Reading:
     def schema(self) -> SearchConfig:
         """The file converted to its types, with placeholders for keys that are missing or wrong."""
         values = dict(self.document.data)
-        for path in _holes({key: value for key, value in values.items() if key != "space"}, ()):
+        for path in _holes({key: value for key, value in values.items() if key in KEYS and key != "space"}, ()):
             self.problem("a hole cannot stand here, only in the space", path)
         left_out = {key for key in OPTIONAL if values.get(key, "") is None}
         values = {key: value for key, value in values.items() if key not in self.wrong | left_out}
@@ -341,7 +343,7 @@ class _Reading:
             self.problem(f"{path[-1]!r} is missing", path)
         elif item["type"] == "extra_forbidden":
             known = _fields_at(model, item["loc"])
-            near = nearest(str(path[-1]), known)
+            near = (elsewhere(str(path[0]), TOP) if len(path) == 1 else "") or nearest(str(path[-1]), known)
             listed = f"Known: {', '.join(known)}." if known else "There are no options."
             self.problem(f"there is no {path[-1]!r} here.{near} {listed}", path)
         else:
@@ -370,4 +372,4 @@ def _fields_at(model: Any, location: tuple[Any, ...]) -> list[str]:
         field = model.model_fields.get(part)
         annotation = field.annotation if field else Named
         model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else Named
-    return sorted(set(model.model_fields) - set(HIDDEN))
+    return sorted((KEYS if model is SearchConfig else set(model.model_fields)) - set(HIDDEN))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,20 @@ import numpy as np
 from nas import location, pareto
 from nas.config import factory
 from nas.config.schema import Named, SearchConfig
-from nas.errors import UsageError
+from nas.errors import NasError, UsageError
 from nas.objectives.contract import Objective
 from nas.options import names
-from nas.registry import nearest
 from nas.store import Reader, Study, Trial, TrialState, open_reader
 from nas.store.database.engine import file_of, parse
 from nas.strategies._surrogate.codes import Codes
 from nas.strategies._surrogate.earlier import FEWEST, readable
 from nas.strategies._surrogate.warp import subset
 from nas.strategies.earlier import Earlier
+from searchspace.suggestions import nearest
 
 OPTION = "learn_from"
 MOST = 256  # trials of one study
+MOST_FILES = 50  # that are opened to list the studies in them
 
 
 def with_learned(config: SearchConfig, store: Reader | None = None) -> SearchConfig:
@@ -105,25 +107,32 @@ def _opened(config: SearchConfig, store: Reader | None, name: str) -> Iterator[t
     if store is not None and name in {each.name for each in store.studies()}:
         yield store, store.study(name)
         return
-    beside = _beside(config)
-    if name not in beside:
+    files = _neighbours(config)
+    if name not in files:
         own = [] if store is None else [each.name for each in store.studies()]
-        known = sorted({*own, *beside} - {config.study})
-        where = location.shown(config.storage) + (" or in a file beside it" if beside else "")
+        known = sorted({*own, *_held(files.values())} - {config.study})
+        where = location.shown(config.storage) + (" or in another file of its folder" if files else "")
         listed = f" Known: {', '.join(known)}." if known else ""
         raise UsageError(f"{OPTION}: no study is called {name!r} in {where}.{nearest(name, known)}{listed}")
-    with open_reader(beside[name]) as other:
+    with open_reader(files[name]) as other:
         if name not in (held := [each.name for each in other.studies()]):
-            raise UsageError(f"{OPTION}: {beside[name]} has no study {name!r}, but {', '.join(held) or 'none at all'}.")
+            raise UsageError(f"{OPTION}: {files[name]} has no study {name!r}, but {', '.join(held) or 'none at all'}.")
         yield other, other.study(name)
 
 
-def _beside(config: SearchConfig) -> dict[str, Path]:
+def _neighbours(config: SearchConfig) -> dict[str, Path]:
     """The files in the folder of this search's own file, by name; none if that file is not named after the study."""
     own = file_of(parse(config.storage))
     if own is None or own.stem != config.study:
         return {}
     return {each.stem: each for each in sorted(own.parent.glob(f"*{own.suffix}")) if each != own}
+
+
+def _held(files: Iterable[Path]) -> Iterator[str]:
+    """The studies that can be learned from: each is in the file that is named after it."""
+    for file in islice(files, MOST_FILES):
+        with suppress(NasError), open_reader(file) as store:
+            yield from (each.name for each in store.studies() if each.name == file.stem)
 
 
 def _objectives(study: Study) -> list[str]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from nas.criteria.registry import Criterion
 from nas.criteria.registry import registry as criteria
+from nas.elsewhere import elsewhere
 from nas.errors import UsageError
 from nas.options import number
 from nas.registry import UNNAMED, Registry, all_mistakes, checked, nearest
@@ -34,28 +35,6 @@ T = TypeVar("T")
 LEARNING_RATE = "learning_rate"
 OF_THE_OPTIMISER = (LEARNING_RATE, "weight_decay", "betas")
 OF_THE_SCHEDULE = ("warmup", "floor")
-SYNONYMS = {  # what other libraries call a key
-    "lr": "learning_rate", "max_lr": "learning_rate", "wd": "weight_decay", "l2": "weight_decay",
-    "beta": "betas", "beta1": "betas", "beta2": "betas", "adam_betas": "betas",
-    "grad_clip": "clip", "gradient_clip": "clip", "clip_grad_norm": "clip", "max_grad_norm": "clip", "max_norm": "clip",
-    "optimizer": "optimiser", "optim": "optimiser", "scheduler": "schedule", "lr_scheduler": "schedule",
-    "lr_schedule": "schedule", "decay": "schedule", "loss": "criterion", "loss_function": "criterion",
-    "warmup_steps": "warmup", "warmup_ratio": "warmup", "warm_up": "warmup", "min_lr": "floor", "final_lr": "floor",
-    "dtype": "precision", "amp": "precision", "mixed_precision": "precision",
-}  # fmt: skip
-ELSEWHERE = {  # what is a key of another part of the search file
-    "batch_size": "batch is an option of the task, as in `task: {language_model: {batch: 32}}`",
-    "batch": "it is an option of the task, as in `task: {language_model: {batch: 32}}`",
-    "steps": "it is an option of the scheduler, as in `scheduler: {full: {steps: 1000}}`",
-    "max_steps": "steps is an option of the scheduler, as in `scheduler: {full: {steps: 1000}}`",
-    "epochs": "training is counted in steps, as in `scheduler: {full: {steps: 1000}}`",
-    "seed": "it is a key of the search file itself",
-    "device": "it is a key of the search file itself",
-    "dropout": "it is a field of the architecture, in the space",
-    "label_smoothing": "it is an option of a criterion, as in `criterion: {cross_entropy: {label_smoothing: 0.1}}`",
-    "momentum": "it is an option of an optimiser, as in `optimiser: {sgd: {momentum: 0.9}}`",
-    "nesterov": "it is an option of an optimiser, as in `optimiser: {sgd: {nesterov: true}}`",
-}
 
 
 @dataclass(frozen=True)
@@ -82,7 +61,7 @@ class Recipe:
         """The recipe of a search file. Raises UsageError with all unknown names and invalid values."""
         keys = (*OF_THE_OPTIMISER, *OF_THE_SCHEDULE, "optimiser", "schedule", "criterion", "clip", "precision")
         mistakes = [
-            f": there is no {name!r}.{_meant(name, keys)} Known: {', '.join(keys)}."
+            f": there is no {name!r}.{elsewhere(name, 'recipe') or nearest(name, keys)} Known: {', '.join(keys)}."
             for name in options
             if name not in keys
         ]
@@ -199,12 +178,3 @@ def _part(registry: Registry, written: Any, recipe: Mapping[str, Any], flat: tup
         return Part(name, registry.check(name, chosen))
     except UsageError as error:
         raise UsageError(f"recipe: {error}") from error
-
-
-def _meant(name: str, keys: tuple[str, ...]) -> str:
-    """' Did you mean ...?' for a key that other libraries use, or that is spelled wrong."""
-    if name in SYNONYMS:
-        return f" Did you mean {SYNONYMS[name]!r}?"
-    if name in ELSEWHERE:
-        return f" {ELSEWHERE[name][0].upper()}{ELSEWHERE[name][1:]}."
-    return nearest(name, keys)

@@ -48,9 +48,10 @@ def search(
     from nas import location
     from nas.config.found import find_search
     from nas.engine import launch
+    from nas.files import is_file
     from nas.report import finals, summary, trials
 
-    if not quiet:
+    if not quiet and (is_file(file) or str(file) in location.known_studies()):
         note(f"Reading {file} and preparing its data")
     config = launch.override(find_search(file, storage, changes or ()), address=address)
     if repeat > 1:

@@ -156,10 +156,20 @@ def test_a_study_database_in_place_of_a_search_file_is_explained(study, nas):
 
 @pytest.mark.parametrize("command", ["plan", "search"])
 def test_a_search_file_that_is_not_there_is_bad_input(command, files, nas):
-    ended = nas(command, "gone.yaml")
+    (files / "good.yaml").write_text("")
+    ended = nas(command, "goood.yaml")
 
     assert (ended.code, ended.out) == (2, "")
-    assert "gone.yaml" in ended.err
+    assert ended.err == "error: There is no file 'goood.yaml'. Did you mean 'good.yaml'?\n"
+
+
+def test_a_python_file_in_place_of_a_search_file_is_explained(files, nas):
+    (files / "own_task.py").write_text("class Mine: ...\n")
+    ended = nas("search", "own_task.py", "--quiet")
+
+    assert ended.code == 2
+    assert "own_task.py is a Python file, not a search file." in ended.err
+    assert "`task: own_task.py`" in ended.err and "`blocks: [own_task.py]`" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,31 @@ def test_each_mistake_is_named_with_its_line_its_path_and_a_way_out(wrong):
     assert hint in said
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("space:", "sapce:", "2: sapce: there is no 'sapce' here. Did you mean 'space'?"),
+        ("limits: {unit_seconds: 60}", "conrol: {random: 0.2}", "there is no 'conrol' here. Did you mean 'control'?"),
+        ("limits: {unit_seconds: 60}", "learning_rate: 1", "It belongs to `recipe: {learning_rate: 1e-3}`."),
+        ("limits: {unit_seconds: 60}", "optimizer: adam", "It belongs to `recipe: {optimiser: adamw}`."),
+        ("limits: {unit_seconds: 60}", "workers: 2", "It belongs to `runner: {ray: {workers: 2}}`."),
+        ("limits: {unit_seconds: 60}", "data: x.txt", "It is an option of the task, as in `task: {language_model: {da"),
+        ("limits: {unit_seconds: 60}", "epochs: 2", "Training is counted in steps, as in `scheduler: {full: {steps: 1"),
+        ("{trials: 8, minutes: 1}", "{epochs: 2}", "there is no 'epochs' here. Did you mean 'steps'?"),
+        ("{learning_rate: 1e-3}", "{criterion: mse}", "Did you mean 'mean_squared_error'?"),
+    ],
+)
+def test_a_key_under_another_name_or_in_another_part_says_where_it_belongs(right, wrong, said):
+    assert right in GOOD
+    refused = refusal(GOOD.replace(right, wrong, 1))
+    assert said in refused
+    assert "a hole" not in refused
+
+
+def test_control_is_a_known_key():
+    assert "control" in refusal(GOOD + "nonsense: 1\n")
+
+
 def test_all_mistakes_are_named_at_once():
     text = GOOD
     for right, wrong in [

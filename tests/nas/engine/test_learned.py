@@ -79,7 +79,7 @@ def test_says_why_it_cannot_learn(describe, earlier):
     for changes, message in [
         (
             {"strategy": "{model: {learn_from: [odl]}}"},
-            r"learn_from: no study .* 'odl' in .* Did you mean 'old'\? Known: mine, old\.",
+            r"learn_from: no study .* 'odl' in .* Did you mean 'old'\? Known: old\.",
         ),
         ({"strategy": "{model: {learn_from: [tried]}}"}, "cannot learn from itself"),
         ({"objectives": "[bits_per_byte]"}, "no objective in common .* It has loss, parameters; .* has bits_per_byte"),
