@@ -34,7 +34,8 @@ def as_architecture(given: Architecture | str | Path) -> Architecture:
             f"or STUDY:TRIAL, but got {given!r} ({type(given).__name__})."
         )
     text = str(given)
-    return Architecture.parse(text) if "\n" in text or text.lstrip().startswith("{") else find(text)
+    is_text = "\n" in text or text.lstrip().startswith(("{", "kind:"))
+    return Architecture.parse(text) if is_text else find(text)
 
 
 def find(reference: str, storage: str | None = None, given: Callable[[], Mapping[str, Scalar]] = dict) -> Architecture:

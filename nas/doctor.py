@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,7 +22,13 @@ NEEDED = (
     *("torch", "ray", "optuna", "sqlalchemy", "alembic", "pydantic", "typer", "rich", "safetensors", "scikit-learn"),
     *("scipy", "psutil", "filelock"),
 )
-OPTIONAL = {"psycopg": "PostgreSQL, tessera-nas[postgres]", "triton": "kernels of our own on a GPU, tessera-nas[gpu]"}
+EXTRAS = {  # extra -> (what it is for, its packages)
+    "postgres": ("PostgreSQL", ("psycopg",)),
+    "gpu": ("kernels of our own on a GPU", ("triton",)),
+    "dashboard": ("the pages of nas dashboard", ("starlette", "uvicorn", "jinja2", "plotly")),
+    "exports": ("exports to ONNX", ("onnx", "onnxscript", "onnxruntime")),
+    "tables": ("tables in Parquet", ("pyarrow",)),
+}
 LEAST_DISK_GIB = 1.0
 
 
@@ -75,13 +81,20 @@ def _packages() -> tuple[bool, str]:
 
 
 def _extras() -> tuple[bool, str]:
-    found = []
-    for name, purpose in OPTIONAL.items():
+    return True, "; ".join(_extra(extra, *needs) for extra, needs in EXTRAS.items())
+
+
+def _extra(extra: str, purpose: str, packages: Sequence[str]) -> str:
+    """The versions of the packages of an extra, and what is missing for which purpose."""
+    found, missing = [], []
+    for name in packages:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            found.append(f"no {name} ({purpose})")
-    return True, "; ".join(found)
+            missing.append(name)
+    if missing:
+        found.append(f"no {', '.join(missing)} ({purpose}, tessera-nas[{extra}])")
+    return ", ".join(found)
 
 
 def _kernels() -> tuple[bool, str]:

@@ -44,6 +44,6 @@ PLACES = {  # name -> (the part that it belongs to, the end of a message)
 
 
 def elsewhere(name: str, here: str) -> str:
-    """' It belongs to ...' for a key that was written in the part `here` and belongs to another; "" if none is known."""
+    """' It belongs to ...' for a key in the part `here` that is known to belong to another part; "" for other keys."""
     part, text = PLACES.get(name) or PLACES.get(SYNONYMS.get(name, ""), (here, ""))
     return "" if part == here else f" {text[0].upper()}{text[1:]}."

@@ -109,6 +109,6 @@ def _missing(study: str, file: Path, *, default: bool) -> str:
     known = known_studies() if default else []
     here = f" {FOLDER}/ holds: {', '.join(known)}.{nearest(study, known)}" if known else ""
     return (
-        f"There is no study database {file}.{here} Name another with --storage or {VARIABLE}, or start the study "
-        "with `nas search FILE`."
+        f"There is no study database {file}.{here} Name another with --storage (in Python `storage`) or "
+        f"{VARIABLE}, or start the study with `nas search FILE`."
     )

@@ -26,6 +26,7 @@ from nas.errors import NasError, UsageError
 from nas.metrics import RUN
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
+from nas.store.database import secrets
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 
@@ -90,6 +91,9 @@ class Study:
             factory.parts(self.config).adopt(factory.parts(config))
         self._proposer = session.proposer(self.config, store, record, factory.objectives(self.config))
         self._units = Units(store, record, self._proposer, attempts=self.config.limits.attempts)
+
+    def __repr__(self) -> str:
+        return f"<Study {self.name!r} in {secrets.shown(self.store.database.url)}>"
 
     def __enter__(self) -> Self:
         return self

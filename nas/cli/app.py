@@ -44,12 +44,30 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        from nas.cli.output import say
+
+        try:
+            found = version("tessera-nas")
+        except PackageNotFoundError:
+            found = "from a folder that is not installed"
+        say(f"Tessera {found}")
+        raise typer.Exit
+
+
 @app.callback()
 def _for_every_command(
     blocks: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Run this file of your own blocks first. May be given several times."),
     ] = None,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
 ) -> None:
     if blocks:
         from nas.own.blocks import of_file

@@ -12,7 +12,7 @@ HEAD = """\
 
 This page lists every command with its arguments and options; `nas COMMAND --help` prints the same text. Results go to
 stdout, everything else to stderr, and `--json` prints results as JSON. `nas --install-completion` installs completion
-of commands, studies and architectures.
+of commands, studies and architectures; `nas --version` prints the version.
 
 `ARCHITECTURE` is a file, a name of the zoo (`nas zoo list`), or `STUDY:TRIAL`, as in `quickstart:17`. The database of
 a study is the one that `--storage` names, else `$NAS_STORAGE`, else `runs/STUDY.db` in the current folder. `nas search`

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from nas import architectures, metrics, tasks
 from nas.config.schema import GivenBaseline, Named, SearchConfig
 from nas.files import is_file
@@ -12,15 +14,14 @@ from nas.finals.expected import STRONG, lengths
 from nas.finals.plan import plan
 from nas.objectives.contract import Direction, MetricObjective, Objective
 from nas.tasks.contract import Task, reported
-from nas.tasks.fields import check_streaming, decided, fitted
+from nas.tasks.fields import check_streaming, decided, fitted, written_field
 from nas.training.recipe import Recipe, replaced
 from searchspace import zoo
 from searchspace.errors import nearest
-from searchspace.language.holes import describe
 from searchspace.language.support import fillings
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
-from searchspace.tree import Hole, Scalar, Value, has_holes
+from searchspace.tree import Scalar, Value, has_holes
 
 
 def check_space(space: Space, task: Task) -> None:
@@ -30,7 +31,7 @@ def check_space(space: Space, task: Task) -> None:
     root = space.root
     check_streaming(task, root)
     wrong = [
-        f"{name}: {wanted}, but the space has {name}: {_written(found)}"
+        f"{name}: {wanted}, but the space has {written_field(name, found)}"
         for name, wanted in task.requires().items()
         if _other_than(wanted, found := root.name if name == "kind" else root.fields.get(name))
     ]
@@ -41,10 +42,6 @@ def check_space(space: Space, task: Task) -> None:
 def _other_than(wanted: Scalar, found: Value) -> bool:
     """Whether a field can have another value than `wanted`; a search draws each value of a hole at some time."""
     return found != wanted if not has_holes(found) else any(way.value != wanted for way in fillings(found, {}) or [])
-
-
-def _written(found: Value) -> str:
-    return describe(found) if isinstance(found, Hole) else str(found)
 
 
 def check_objective(objective: Objective, task: Task, name: str) -> None:
@@ -138,11 +135,19 @@ def check_match(config: SearchConfig) -> None:
     """Raise ValueError if baselines are matched in latency and the search does not measure it."""
     if "latency" in config.finals.match and not any(map(is_latency_here, config.objectives)):
         raise ValueError(
-            "baselines are matched in latency, but `objectives` has no latency that says on which device, or a worker "
-            "measures it (`on`)"
+            "to match baselines in latency, the process of the search must measure it: add {latency: {device: cpu}} to "
+            "`objectives`. A latency with `on` is measured by workers"
         )
 
 
 def is_latency_here(objective: Named) -> bool:
     """Whether an objective is a latency that the process of the search measures."""
     return objective.name == "latency" and not objective.options.get("on")
+
+
+def check_device(name: str) -> None:
+    """Raise ValueError unless `name` is written as a device; it may be one of another machine."""
+    try:
+        torch.device(name)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"there is no device {name!r}; devices are written cpu, cuda or cuda:0") from None

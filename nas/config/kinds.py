@@ -6,8 +6,10 @@ import shlex
 from pathlib import Path
 
 from nas.files import is_file
+from nas.tasks.fields import BYTES
 from searchspace.errors import SpaceError, nearest
 from searchspace.language import documents, language
+from searchspace.tree import has_holes
 
 ENDINGS = (".yaml", ".yml")
 SQLITE = b"SQLite format 3\0"  # how a SQLite file begins
@@ -33,6 +35,14 @@ def is_search_file(path: Path) -> bool:
     return isinstance(found, dict) and "kind" not in found and {"study", "space"} <= found.keys()
 
 
+def is_space(path: Path) -> bool:
+    """Whether the file is a space with holes. False for a file that cannot be read."""
+    try:
+        return has_holes(language.load(path, BYTES).root)
+    except SpaceError:
+        return False
+
+
 def not_a_space(path: Path) -> str:
     """If the file is not a space but of another kind: what it is and what was expected. Otherwise ""."""
     expected = "expected the file of a space, with `kind: decoder` or another kind at its top"
@@ -47,9 +57,16 @@ def not_an_architecture(path: Path) -> str:
     """If the file is not an architecture but of another kind: what it is and what to do with it. Otherwise ""."""
     named = "An architecture of its study is written STUDY:TRIAL, as in quickstart:17"
     if is_database(path):
-        return f"{path} is a study database, not an architecture. {named}, with --storage {shlex.quote(str(path))}."
+        option = f"--storage {shlex.quote(str(path))} (in Python `storage`)"
+        return f"{path} is a study database, not an architecture. {named}, with {option}."
     if is_search_file(path):
         return f"{path} is a search file, not an architecture; `nas search {shlex.quote(str(path))}` runs it. {named}."
+    if is_space(path):
+        file = shlex.quote(str(path))
+        return (
+            f"{path} is a space, not an architecture: `nas space show {file}` prints it, and `nas space sample {file}` "
+            "draws architectures from it."
+        )
     return ""
 
 

@@ -83,12 +83,17 @@ def loaded(config: Any, caller: str) -> SearchConfig:
     """`config` itself, or the search file at this path. Raises UsageError if it is neither, or the file is invalid."""
     if isinstance(config, SearchConfig):
         return config
-    if isinstance(config, str | Path) and str(config):
+    if isinstance(config, str | Path) and str(config) and not _is_text(str(config)):
         return load(config)
     raise UsageError(
         f"{caller} expects the path of a search file, or a SearchConfig that `nas.config.searchfile.parse` made from "
         f"YAML text, but got {_short(config)} ({type(config).__name__})."
     )
+
+
+def _is_text(given: str) -> bool:
+    """Whether this is the text of a search file in place of its path."""
+    return "\n" in given or ": " in given
 
 
 @collected_later()
@@ -212,6 +217,7 @@ class _Reading:
         recipe = self.attempt(("recipe",), lambda: Recipe.read(config.recipe)) or Recipe()
         self.attempt(("recipe",), lambda: recipe.check(factory.task(config)), needs="task")
         self.attempt(("storage",), lambda: parse_url(config.storage))
+        self.attempt(("device",), lambda: checks.check_device(config.device))
         found = [
             self.attempt(("baselines", index), partial(self.baseline, config, name), needs="task")
             for index, name in enumerate(config.baselines)
@@ -279,6 +285,8 @@ class _Reading:
         shape = Shape() if "task" in self.wrong else factory.shape(config)
         for index, written in enumerate(config.objectives):
             path = ("objectives", index)
+            if "device" in written.options:
+                self.attempt(path, partial(checks.check_device, written.options["device"]))
             made = self.attempt(path, partial(objectives.make, written.written(), shape))
             if made is None:
                 continue

@@ -35,7 +35,7 @@ def chosen(reference: str, storage: str | None, *, best: bool = False, trial: in
         yield winner.of_record(recorded.find(reference, storage))
         return
     if best == (trial is not None):
-        raise UsageError("Give either --best or --trial N.")
+        raise UsageError(f"Name one trial of the study: --best or --trial N, or {reference}:N.")
     store, found = location.open_existing(reference, storage)
     with store:
         number = winner.best_number(store, found) if trial is None else trial

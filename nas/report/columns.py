@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from nas.report.terminal import visible
@@ -53,7 +54,7 @@ def _groups(count: int, tables: int) -> list[range]:
     """The numbers below `count` in `tables` groups whose sizes differ by one at most, the larger ones first."""
     size, larger = divmod(count, tables)
     starts = [i * size + min(i, larger) for i in range(tables + 1)]
-    return [range(first, last) for first, last in zip(starts, starts[1:], strict=False)]
+    return [range(first, last) for first, last in pairwise(starts)]
 
 
 def _fits(cells: Sequence[Sequence[str]], names: Sequence[str], width: int) -> bool:

@@ -124,7 +124,9 @@ def _check_file(file: Path | None, *, may_be_new: bool = False) -> None:
     if file.is_dir():
         raise StoreError(f"{file} is a folder: name a file in it, such as {file / 'nas.db'}.")
     if not may_be_new and not file.exists():
-        raise StoreError(f"There is no study database {file}: name another with --storage, or start a search.")
+        raise StoreError(
+            f"There is no study database {file}: name another (--storage, in Python `storage`), or start a search."
+        )
 
 
 def _contents(connection: Connection) -> tuple[str | None, list[str]]:

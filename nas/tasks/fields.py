@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from nas.tasks.contract import Task
 from searchspace import registry
+from searchspace.language.holes import describe
 from searchspace.language.traversal import children
 from searchspace.model.architecture import Architecture
-from searchspace.tree import Block, Scalar, Value
+from searchspace.tree import Block, Hole, Scalar, Value
 
 
 def check(task: Task, root: Block) -> None:
@@ -18,9 +19,16 @@ def check(task: Task, root: Block) -> None:
     for field, expected in task.requires().items():
         found = root.name if field == "kind" else root.fields.get(field)
         if found != expected:
-            wrong.append(f"{field}: {expected}, but the architecture has {field}: {found}")
+            wrong.append(f"{field}: {expected}, but the architecture has {written_field(field, found)}")
     if wrong:
         raise ValueError(f"The task {type(task).__name__} needs {'; '.join(wrong)}.")
+
+
+def written_field(name: str, value: Value) -> str:
+    """A field as messages have it: `vocabulary: 256`, or `no vocabulary`."""
+    if value is None:
+        return f"no {name}"
+    return f"{name}: {describe(value) if isinstance(value, Hole) else value}"
 
 
 def check_streaming(task: Task, root: Block) -> None:

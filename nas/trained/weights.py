@@ -36,9 +36,12 @@ def of_record(record: Recorded) -> Mapping[str, Tensor]:
     if record.checkpoint is not None:
         return of_checkpoint(record.checkpoint)
     if record.task is None:
-        hint = "Name weights with --weights FILE, or train it first with `nas train`."
+        hint = "Name a file of weights (--weights FILE, in Python `weights`), or train it first with `nas train`."
     else:
-        hint = f"Export it with --weights, so that a {WEIGHTS} file is next to it, or keep checkpoints in the study."
+        hint = (
+            "Export it with its weights (--weights, in Python `formats='yaml,safetensors'`), so that a "
+            f"{WEIGHTS} file is next to it, or keep checkpoints in the study."
+        )
     raise UsageError(f"{record.name} has no trained weights. {hint}")
 
 

@@ -12,7 +12,8 @@ from searchspace.language import documents
 from searchspace.language.documents import Document, Path_, describe
 from searchspace.tree import Mark
 
-QUANTITIES = (*ADDED, "state_bytes_per_token")
+INTERNAL = "choosing_flops"  # a part of `flops` that only the cost model needs
+QUANTITIES = (*(name for name in ADDED if name != INTERNAL), "state_bytes_per_token")
 
 Report = Callable[[str, Path_], Any]  # records a problem at a path
 

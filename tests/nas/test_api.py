@@ -1,6 +1,7 @@
 """`import nas`: what it offers, and what each function takes."""
 
 import inspect
+import typing
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_every_option_is_named_typed_and_documented(name):
         assert option.name in function.__doc__
 
 
+@pytest.mark.parametrize("name", dir(nas))
+def test_type_hints_can_be_read(name):
+    hints = typing.get_type_hints(getattr(nas, name))
+    assert set(hints) == {*inspect.signature(getattr(nas, name)).parameters, "return"}
+    assert "__import__" not in str(inspect.signature(getattr(nas, name)))
+
+
 def test_builds_an_architecture_text_a_path_or_a_name(tmp_path):
     (tmp_path / "a.yaml").write_text(TEXT)
     given = [
@@ -46,6 +54,8 @@ def test_builds_an_architecture_text_a_path_or_a_name(tmp_path):
         TEXT.replace("\n", "\r\n"),
         "{kind: decoder, width: 8, vocabulary: 16, body: [feed_forward]}",
     ]
+    with pytest.raises(SpaceError, match="decoder needs 'width'"):
+        nas.build("kind: decoder")
     given += [tmp_path / "a.yaml", str(tmp_path / "a.yaml")]
 
     sizes = {sum(weight.numel() for weight in nas.build(each).parameters()) for each in given}
@@ -71,6 +81,31 @@ def test_a_search_gives_its_best_trial_its_front_and_a_short_repr(tmp_path, monk
 def test_a_search_of_something_else_says_what_is_expected(config):
     with pytest.raises(UsageError, match=r"expects the path of a search file, or a SearchConfig .* but got"):
         nas.search(config)
+
+
+@pytest.mark.parametrize("text", [SEARCH, "study: small"])
+def test_the_text_of_a_search_file_in_place_of_its_path_is_explained(text):
+    with pytest.raises(UsageError, match=r"expects the path of a search file, .* but got '.*study: small") as caught:
+        nas.search(text)
+    assert len(str(caught.value)) < 250
+
+
+def test_errors_name_the_parameters_of_python_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NAS_STORAGE", raising=False)
+    with pytest.raises(StoreError, match="in Python `storage`"):
+        nas.load("small:0")
+    with pytest.raises(StoreError, match="in Python `storage`"):
+        nas.open_study("gone.db", "small")
+    Path("a.yaml").write_text(TEXT)
+    with pytest.raises(UsageError, match="in Python `weights`"):
+        nas.load("a.yaml")
+
+
+def test_a_study_has_a_short_repr(tmp_path):
+    (tmp_path / "search.yaml").write_text(SEARCH)
+    with nas.open_study(tmp_path / "mine.db", "small", tmp_path / "search.yaml") as study:
+        assert repr(study) == f"<Study 'small' in sqlite:///{tmp_path}/mine.db>"
 
 
 @pytest.mark.parametrize("given", [None, "", 7, {}])

@@ -1,5 +1,8 @@
 """Is this machine ready? What is found is told, whatever breaks."""
 
+import re
+import tomllib
+
 import pytest
 
 from nas import doctor
@@ -23,6 +26,22 @@ def test_a_machine_that_runs_the_tests_is_ready(quick):
     assert {each.check for each in findings.values() if not each.ok} == set()
     assert "torch" in findings["packages"].found
     assert findings["python"].as_row()["state"] == "ok"
+
+
+def test_every_extra_is_listed_with_its_packages(quick, root):
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    needed = {
+        extra: tuple(re.split(r"[\[>=]", need)[0] for need in needs)
+        for extra, needs in extras.items()
+        if extra != "test"
+    }
+    assert {extra: packages for extra, (_, packages) in doctor.EXTRAS.items()} == needed
+    assert "onnxruntime" in found()["extras"].found
+
+
+def test_an_extra_that_is_not_installed_says_what_it_is_for(quick, monkeypatch):
+    monkeypatch.setattr(doctor, "EXTRAS", {"games": ("play", ("torch", "nothing-of-this-name"))})
+    assert found()["extras"].found.endswith(", no nothing-of-this-name (play, tessera-nas[games])")
 
 
 def test_a_database_that_is_there_is_told_with_its_studies(quick, tmp_path):

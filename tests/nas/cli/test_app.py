@@ -179,7 +179,8 @@ def documented_keys():
     for section in (SearchConfig, Budget, Finals, Limits, Arm):
         for name, field in section.model_fields.items():
             if name not in HIDDEN:  # written by the reader, not by people
-                yield f"`{name}`", default_of(field.default, required=field.is_required())
+                listed = name == "blocks"  # files, which a study keeps with their texts
+                yield f"`{name}`", "`[]`" if listed else default_of(field.default, required=field.is_required())
     recipe = {"optimiser": "`adamw`", "schedule": "`cosine`", "criterion": "the task's"}
     yield from ((f"`{name}`", default) for name, default in recipe.items())
     plain = options(plain_options).values()
@@ -209,3 +210,8 @@ def test_every_command_that_writes_a_file_accepts_out():
     }
 
     assert not [name for name, words in options.items() if "--output" in words and "--out" not in words]
+
+
+def test_the_version_is_printed(nas):
+    ended = nas("--version")
+    assert ended.code == 0 and ended.out.startswith("Tessera ")

@@ -161,8 +161,9 @@ def test_no_word_is_broken_however_narrow_the_terminal(nas, monkeypatch):
     text = nas("compare", "transformer_xl:tiny", "primer:tiny", "universal_transformer:tiny").out
     words = set(text.split())
 
-    assert {"[relative_", "attention", "activation=", "sinusoidal", "residual"} <= words
+    assert {"[relative_", "attention", "activation=", "share_biases=", "sinusoidal", "residual"} <= words
     assert max(map(len, text.splitlines())) <= 60
+    monkeypatch.setenv("COLUMNS", "70")
     assert "relative_attention" in nas("compare", "transformer_xl:tiny", "primer:tiny").out.replace("\n", "")
 
 
@@ -232,6 +233,19 @@ def test_heads_are_always_shown_and_other_defaults_on_demand(nas, files):
     assert "dropout: 0.0" in nas("show", "one.yaml", "--defaults", "--json").json()["architecture"]
 
 
+def test_a_space_in_place_of_an_architecture_gets_one_sentence(nas, files):
+    (files / "space.yaml").write_text(
+        "kind: decoder\nwidth: !choice [8, 16]\nvocabulary: 11\nbody: !choice [gru, lstm]\n"
+    )
+    ended = nas("show", "space.yaml")
+
+    assert ended.code == 2
+    assert ended.err == (
+        "error: space.yaml is a space, not an architecture: `nas space show space.yaml` prints it, and "
+        "`nas space sample space.yaml` draws architectures from it.\n"
+    )
+
+
 def test_an_architecture_is_like_itself(nas):
     ended = nas("compare", "transformer_modern", "transformer_modern")
 
@@ -252,7 +266,7 @@ def test_an_architecture_is_like_itself(nas):
         (["show", "tiny:ffffffff"], 2, "ffffffff"),
         (["show", "transformer_moder"], 2, "Did you mean 'transformer_modern'?"),
         (["show", "spaec.yaml"], 2, "Did you mean 'space.yaml'?"),
-        (["show", "space.yaml"], 2, "space.yaml:2"),
+        (["show", "space.yaml"], 2, "space.yaml is a space"),
         (["show", "text.txt"], 2, "text.txt"),
         (["show", "runs"], 2, "is a folder"),
         (["compare", "tiny:0", "tiny:99"], 2, "No trial 99"),

@@ -170,6 +170,22 @@ def test_a_key_under_another_name_or_in_another_part_says_where_it_belongs(right
     assert "a hole" not in refused
 
 
+def test_a_device_that_is_written_wrong_has_its_line():
+    assert "search.yaml:16: device: there is no device 'tpu'; devices are" in refusal(GOOD + "device: tpu\n")
+    wrong = GOOD.replace("flops]", "{latency: {device: gpu}}]")
+    assert "search.yaml:9: objectives[1]: there is no device 'gpu'" in refusal(wrong)
+
+
+def test_baselines_matched_in_latency_need_a_latency_of_this_process():
+    said = refusal(GOOD.replace("{top: 1}", "{top: 1, match: latency}"))
+    assert "search.yaml:14: finals.match: to match baselines in latency, the process of the search must" in said
+
+
+def test_a_baseline_without_a_vocabulary_is_told_so(tmp_path):
+    (tmp_path / "vector.yaml").write_text("kind: encoder\nwidth: 8\nfeatures: 4\nclasses: 3\nbody: gru\n")
+    assert "has no vocabulary" in refusal(GOOD + "baselines: [vector.yaml]\n", tmp_path)
+
+
 def test_control_is_a_known_key():
     assert "control" in refusal(GOOD + "nonsense: 1\n")
 
@@ -351,7 +367,7 @@ def test_fields_that_the_task_decides_may_be_left_out():
     images = GOOD.replace("{language_model: {length: 64}}", "digits").replace("[bits_per_byte, flops]", "[error]")
     images = images.replace("decoder", "encoder")
     assert "features: 4\nclasses: 10" in searchfile.parse(images.replace("  vocabulary: 256\n", "")).space
-    assert "needs features: 4, but the space has features: None" in refusal(images)
+    assert "needs features: 4, but the space has no features" in refusal(images)
 
 
 def test_a_name_that_is_too_long_for_a_file_is_refused():

@@ -119,5 +119,5 @@ def test_says_which_file_cannot_be_read(tmp_path):
 def test_names_everything_in_an_architecture_that_does_not_fit():
     task = tasks.load("parity.py", OWN)
     tasks.check(task, Block("decoder", {"vocabulary": 4, "width": 8}))
-    with pytest.raises(ValueError, match=r"needs kind: decoder, .* kind: encoder; vocabulary: 4, .* vocabulary: None"):
+    with pytest.raises(ValueError, match=r"needs kind: decoder, .* kind: encoder; vocabulary: 4, .* no vocabulary"):
         tasks.check(task, Block("encoder", {"features": 4}))
