@@ -81,7 +81,7 @@ def open_existing(study: str, storage: str | None = None) -> tuple[Reader, Study
 
 
 def open_to_continue(study: str, storage: str | None = None) -> tuple[Store, Study]:
-    """As `open_existing`, to write."""
+    """As `open_existing`, to write. Raises the same errors."""
     return _opened(partial(open_store, create=False), study, storage)
 
 

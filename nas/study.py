@@ -213,7 +213,10 @@ class Study:
         )
 
     def best(self, limit: int = 1, objective: str | None = None) -> list[Trial]:
-        """The best trials by an objective (by default the study's first), those that trained longest first."""
+        """The best trials by an objective (by default the study's first), those that trained longest first.
+
+        Raises UsageError, with the nearest name, if the study has no such objective.
+        """
         return report.best(self.store, self.record, objective, limit)
 
     def pareto(self) -> list[Trial]:

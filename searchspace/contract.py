@@ -166,7 +166,7 @@ class Choices:
         self._next = 0
 
     def of(self, choose: Callable[[], Tensor]) -> Tensor:
-        """The next selection: in the first pass the result of `choose`, in a second pass the recorded one."""
+        """The next selection: in the first pass the result of `choose`, in a second pass the recorded one; of any shape."""
         if self._next is None:
             self._made.append(choose() if self._outer is None else self._outer.of(choose))
             return self._made[-1]

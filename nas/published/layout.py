@@ -38,6 +38,7 @@ class Rule:
         return Rule(self.target.format(**numbers), tuple(s.format(**numbers) for s in self.sources), self.make)
 
     def made(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """The parameter: what `make` returns for each source [R, ...], one below the other, [sum of R, ...]."""
         parts = [self.make(weights[source]) for source in self.sources]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 

@@ -107,7 +107,10 @@ class Optuna(StrategyBase):
             self._worst = tuple(map(max, zip(self._worst or result.values, result.values)))
 
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
-        """The sampler's point first, then mutations of it: a converged sampler would propose the same point again."""
+        """The sampler's point first, then mutations of it: a converged sampler would propose the same point again.
+
+        Raises UsageError if the sampler cannot sample this space.
+        """
         if self.sampler == "BruteForceSampler":  # it never repeats a point, and must not miss one
             return Proposal(self._sampled(rng, number), self.sampler)
         if self._base is None or self._base[0] != number:

@@ -160,7 +160,7 @@ class Task(ABC):
         return {"loss": sum(losses) / len(losses)}
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The answers of `model` to the inputs in `batch`: classes, or greedily generated symbols.
+        """The answers of `model` to the inputs in `batch`: classes [B], or greedily generated symbols [B, T].
 
         Call it in evaluation mode. Raises NotImplementedError if the task does not define it.
         """

@@ -36,7 +36,7 @@ def load(reference: str, weights: str | Path | None = None, storage: str | None 
 
 
 def of_record(record: Recorded, weights: str | Path | None = None, storage: str | None = None) -> Loaded:
-    """As `load`, of a record that was read."""
+    """As `load`, of a record that was read. Raises NasError if its weights cannot be read or do not fit."""
     state = files.of_record(record) if weights is None else files.of_reference(weights, storage)
     model = build(record.architecture)
     files.fill(model, state, record.name)

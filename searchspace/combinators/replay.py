@@ -28,7 +28,7 @@ class SideResults:
     finals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
     def tensors(self) -> list[Tensor]:
-        """All tensors of these results, in a fixed order."""
+        """All tensors of these results in a fixed order: losses, which are scalars, then states of any shape."""
         return [*self.losses, *(state for final in self.finals.values() for state in final.values())]
 
     def holding(self, tensors: Iterator[Tensor]) -> SideResults:
@@ -58,14 +58,15 @@ def call(block: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, SideRes
 
 
 def outside(context: Context) -> list[Tensor]:
-    """The tensors of the context that may need a gradient."""
+    """The tensors of the context that may need a gradient: the memory [B, S, C], final states, the source [B, S, C]."""
     found = [context.memory, *(final[name] for final in context.finals for name in final)]
     found.append(None if context.source is None else context.source.x)
     return [tensor for tensor in found if tensor is not None and tensor.requires_grad]
 
 
 def cut_off(context: Context) -> tuple[Context, list[Tensor]]:
-    """A copy of the context whose `outside` tensors are replaced by leaves, and these leaves in the same order.
+    """A copy of the context whose `outside` tensors are replaced by leaves of the same shapes, and these leaves in
+    the same order.
 
     Call it with gradients enabled. The copy holds views of the leaves, because hooks on the inputs of a module do not
     work on leaves. The copy has its own lists of losses and final states.

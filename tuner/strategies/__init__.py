@@ -39,7 +39,10 @@ def make(
 def make_or_fall_back(
     name: str | None, space: TuningSpace, seed: int = 0, first: tuple[int, ...] = (), hints: Hints | None = None
 ) -> Strategy:
-    """As `make`. Without a name it is the default strategy, or `local_search` if SciPy is missing."""
+    """As `make`. Without a name it is the default strategy, or `local_search` if SciPy is missing.
+
+    Raises ValueError as `make` does.
+    """
     if name is not None:
         return make(name, space, seed, first, hints)
     try:

@@ -152,7 +152,10 @@ class TunedKernel:
         return self._serve(launch) if config is None else Served(config, "it was decided before")
 
     def explain(self, *args: Any, **kwargs: Any) -> Served:
-        """Which configuration a call with these arguments would use now, and why; nothing is launched or tuned."""
+        """Which configuration a call with these arguments would use now, and why; nothing is launched or tuned.
+
+        Raises ValueError if `key` names a tensor, or if no configuration remains for these arguments.
+        """
         launch = self._launch(args, kwargs, None)
         will = "effort is none" if self.options.effort == "none" else "it will be tuned when it is called"
         served, own = self._would_serve(launch, will), self._decided.get(self._key(launch.arguments))
@@ -163,13 +166,19 @@ class TunedKernel:
         return replace(served, why=f"{served.why}; its output was not checked, so a call checks it first")
 
     def of_trace(self, arguments: Mapping[str, Any], where: str) -> Served:
-        """Which configuration a call uses that is being traced; its tensors have shapes and dtypes only."""
+        """Which configuration a call uses that is being traced; its tensors have shapes and dtypes only.
+
+        Raises ValueError as `explain` does.
+        """
         launch = Launch(self.fn, (), arguments, None, arguments)
         served = self._would_serve(launch, "it is traced", where)
         return served if served.is_checked or not self.options.check else self._missed(launch, "not checked", where)
 
     def forget(self, *args: Any, **kwargs: Any) -> None:
-        """Measure again at the next call: this call if arguments are given, else all calls."""
+        """Measure again at the next call: this call if arguments are given, else all calls.
+
+        Raises ValueError as `explain` does, and StoreFailed if the stored results cannot be changed.
+        """
         with self._lock:
             if args or kwargs:
                 case = self._case(self._launch(args, kwargs, None))

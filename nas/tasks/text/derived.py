@@ -79,4 +79,5 @@ class OfText(Classification):
         return Tally(self.source.text.names)
 
     def documents_of(self, batch: Batch, examples: int, before: int) -> Tensor:
+        """The numbers of the documents that `batch` holds, else those of one document; [B]."""
         return batch[-1] if len(batch) > self.parts else torch.zeros(examples, dtype=torch.int64)

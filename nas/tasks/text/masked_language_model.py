@@ -76,6 +76,7 @@ class MaskedLanguageModel(OfText):
         return model(inputs, context)[chosen], targets[chosen]
 
     def examples_of(self, batch: Masked, answers: int) -> Tensor:
+        """The sequence of each chosen position, [N]."""
         return batch[2].nonzero()[:, 0]
 
     def predict(self, model: nn.Module, batch: Masked) -> Tensor:

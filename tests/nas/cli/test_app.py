@@ -58,7 +58,7 @@ def test_every_number_of_threads_is_one_that_torch_can_use(nas):
 SAFE = {
     "output.py",  # where text for people becomes visible
     "reference.py",  # a page of our own
-    "compare.py",  # a table with colours, whose cells are visible
+    "columns.py",  # tables with colours, whose cells are visible
     "tune.py",  # a line of progress that is written again
 }
 

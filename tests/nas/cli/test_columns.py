@@ -2,7 +2,7 @@
 
 import pytest
 
-from nas.report.columns import arranged, print_columns, shared_out, wrapped
+from nas.cli.columns import arranged, print_columns, shared_out, wrapped
 
 HEADS = [f"model_number_{i}:small" for i in range(7)]
 ROWS = [
