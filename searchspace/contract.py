@@ -93,7 +93,7 @@ class Streams:
                 slot[name] = state.index_select(0, index)
 
     def detach(self) -> None:
-        """Cuts every state off from the graph of what was read, between the pieces of truncated backpropagation.
+        """Cuts every state off from the graph of earlier positions, between the pieces of truncated backpropagation.
 
         The next piece still reads the states, and its gradients end there.
         """
@@ -166,7 +166,7 @@ class Choices:
         self._next = 0
 
     def of(self, choose: Callable[[], Tensor]) -> Tensor:
-        """The next selection: in the first pass the result of `choose`, in a second pass the recorded one; of any shape."""
+        """The next selection, of any shape: in the first pass from `choose`, in a second pass the recorded one."""
         if self._next is None:
             self._made.append(choose() if self._outer is None else self._outer.of(choose))
             return self._made[-1]

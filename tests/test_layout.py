@@ -148,11 +148,29 @@ def test_every_public_function_on_tensors_gives_shapes(modules):
         for module, tree in modules.items()
         for function, of_class in public_functions(tree)
         if function.name not in INHERITED
-        and (any(map(takes_a_tensor, arguments(function))) or gives_tensors(function.returns))
+        and is_about_tensors(function)
         and not SHAPES.search((ast.get_docstring(function) or "") + of_class)
     ]
 
     assert not silent, f"give the shapes of: {', '.join(silent)}"
+
+
+def test_shapes_are_found_where_a_docstring_refers_to(modules):
+    """`as for `x`` says nothing if x gives no shapes itself."""
+    known: dict[str, list[str]] = {}
+    for tree in modules.values():
+        for function, _ in public_functions(tree):
+            known.setdefault(function.name, []).append(ast.get_docstring(function) or "")
+    lost = [
+        f"{module}:{function.lineno} {function.name} refers to {reference}"
+        for module, tree in modules.items()
+        for function, _ in public_functions(tree)
+        if is_about_tensors(function)
+        for reference in re.findall(r"\bas for `(?:\w+\.)?(\w+)`", ast.get_docstring(function) or "")
+        if reference in known and not any("[" in text for text in known[reference])
+    ]
+
+    assert not lost, "\n".join(lost)
 
 
 def public_functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, str]]:
@@ -182,13 +200,18 @@ def raised(node: ast.Raise) -> bool:
     return node.exc is not None and not re.match("NotImplementedError|AssertionError", ast.unparse(node.exc))
 
 
+def is_about_tensors(function: ast.FunctionDef) -> bool:
+    """Whether it takes or returns tensors."""
+    return any(map(takes_a_tensor, arguments(function))) or gives_tensors(function.returns)
+
+
 def arguments(function: ast.FunctionDef) -> list[ast.arg]:
     """The parameters, those that can only be given by name too."""
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
 def gives_tensors(returned: ast.expr | None) -> bool:
-    """Whether a tensor, a list or a tuple of tensors is returned. Tensors by name, as in a state dict, have any shape."""
+    """Whether tensors are returned, alone or in a list or tuple. Those of a state dict have any shape."""
     text = "" if returned is None else ast.unparse(returned)
     return re.search(r"\bTensor\b", text) is not None and not re.search(r"\b(dict|Mapping|Iterator)\[", text)
 

@@ -212,7 +212,7 @@ def sent(request: Request, found: Packed, status: int = 200) -> Response:
 
 
 def problem(request: Request, error: Exception, status: int, ending: str) -> Response:
-    """A page, or JSON, that says what was wrong with a request."""
+    """A page, or JSON, that names the mistake in a request."""
     text = str(error)
     if ending in (".json", ".csv", ".parts"):
         return sent(request, packed(as_json({"error": text}), "application/json"), status)

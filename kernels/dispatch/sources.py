@@ -1,6 +1,6 @@
 """The hash of the code that an implementation runs: a measurement is valid only for the code that was measured.
 
-The hash covers what is computed. It leaves out comments, docstrings, import lines, the messages of exceptions, lists of
+The hash covers the computation. It leaves out comments, docstrings, import lines, the messages of exceptions, lists of
 module names, how a block relates to its paper, and the descriptions in `Operation` and `Implementation`, such as the
 values to choose from. So it stays the same if a file is moved, its text is rewritten, or a value is added.
 

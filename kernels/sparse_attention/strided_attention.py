@@ -6,7 +6,7 @@ over the union. The window of l + 1 in the formula of the paper gives the same u
 batch, T time, H query heads, G key and value heads, D width of one head, N = T / l rows of l positions.
 
 If rows of l positions are written below each other, the positions at multiples of l form columns. A row reads itself
-and the previous row, a column reads what is above in it. The two sets of scores are next to each other under one
+and the previous row, a column reads the positions above in it. The two sets of scores are next to each other under one
 softmax.
 """
 

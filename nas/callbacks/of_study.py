@@ -36,7 +36,7 @@ def told(
 ) -> Iterator[tuple[int, str]]:
     """Report each new ended trial to the callbacks `names` -> (trial, callback) for each report.
 
-    `folder` records what was reported, so the same call continues where the last one ended. A trial that was trained
+    `folder` records the reported units, so the same call continues where the last one ended. A trial that was trained
     further since then is reported again, completely. follow: also wait for trials that end later, until no process
     works on the study. trials: only these numbers. Raises UsageError for an unknown name, or if the folder belongs to
     another study, NasError if a library is missing.

@@ -13,7 +13,7 @@ from nas.report.terminal import visible
 
 MARK = "*"  # in front of a row whose cells are not all equal
 GAP = 2  # columns of the page between two cells
-LEGIBLE = 16  # columns that a cell gets before another table is begun
+LEGIBLE = 16  # columns that a cell gets before another table starts
 NARROWEST = 8  # columns of a cell on a page that is narrower than its words
 PIECE = re.compile(r"[^\W_]+(?:[^\w\s]|_)*|(?:[^\w\s]|_)+")  # a word may be broken after such a piece
 Rows = list[tuple[str, Sequence[Any]]]  # (the name of a row, a cell for each column)

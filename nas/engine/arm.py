@@ -94,13 +94,13 @@ class Arm:
 
     @property
     def strategy(self) -> Strategy:
-        """The strategy, which knows everything that the arm was told."""
+        """The strategy, which knows all results that the arm has."""
         self._update()
         return self._strategy
 
     @property
     def scheduler(self) -> Scheduler:
-        """The scheduler, which knows everything that the arm was told."""
+        """The scheduler, which knows all results that the arm has."""
         self._update()
         return self._scheduler
 
@@ -136,7 +136,7 @@ class Arm:
     def tell(self, unit: Unit) -> None:
         """A unit of this arm ended. A probe that succeeded says nothing yet: its trial is still to be trained.
 
-        A value that a machine found later changes what the arm was told before.
+        A value that a machine found later changes an earlier result of the arm.
         """
         if unit.later:
             self.later.tell(unit)

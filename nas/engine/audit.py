@@ -3,7 +3,7 @@
 As trials finish, the rank correlation of each probe with the first metric is computed with its interval. A probe whose
 interval is not above 0 is demoted: strategies and schedulers then see the same value for all trials in its place. It
 counts again if a later audit finds a correlation. An audit takes place when `FIRST` trials were trained equally long,
-and each time that their number has grown by half. So what is demoted follows from the log alone.
+and each time that their number has grown by half. So the demoted probes follow from the log alone.
 
 The length of training that most trials reached counts. Those that trained longer were chosen by their quality, and
 among them a useful probe has a much lower correlation.

@@ -127,8 +127,8 @@ def find(
 ) -> Iterator[Rescored]:
     """As `rescore`, for several objectives; those of the search file do not wait for a trial's training.
 
-    follow: wait for further trials until the search ends. An objective that cannot be found here is left out, and the
-    reason told; raises UsageError if there is no other.
+    follow: wait for further trials until the search ends. An objective that cannot be found here is left out, with a
+    message that gives the reason; raises UsageError if there is no other.
     """
     some = _begun(store, study, some, say)
     seen: set[tuple[int, int | None]]

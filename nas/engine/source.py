@@ -1,4 +1,4 @@
-"""Where proposals come from: the baselines first, then the strategy, then what is left of a small space."""
+"""Where proposals come from: the baselines first, then the strategy, then the remaining points of a small space."""
 
 from __future__ import annotations
 

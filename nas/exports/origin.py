@@ -128,7 +128,7 @@ def _environment(store: Reader, study: Study, trained: Trial) -> dict[str, Any]:
     devices = sorted({unit.device for unit in store.units(study.id, trained.number) if unit.device})
     return {
         "device": ", ".join(devices) or "unknown",
-        "study_begun_with": f"tessera-nas {study.version}",
+        "study_started_with": f"tessera-nas {study.version}",
         **versions(),
     }
 

@@ -1,6 +1,6 @@
 """A fixed computation whose time says how fast the machine is at the moment.
 
-It runs next to everything that is timed, and each sample is divided by the time of the gauge beside it. So a latency
+It runs next to everything that is timed, and each sample is divided by the time of the gauge next to it. So a latency
 depends less on the clock frequency and on what else runs on the processor. The gauge is a mixture, because a busy
 machine slows down the launching of operators (by up to 1.9), rowwise operators (1.6) and large matrix products (1.3) by
 different factors. No mixture is right for every model, so only the samples of quiet moments count.

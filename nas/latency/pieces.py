@@ -135,7 +135,7 @@ Memo = dict[Hashable, Below]
 def _below(part: Part, again: bool, fresh: bool, streaming: bool, memo: Memo, *, is_there: bool = False) -> Below:
     """The skeletons and leaves of one call of a part, in order, as parts, with `again` and `fresh` of their calls.
 
-    memo: what was found before in this model; copies of a layer get the same parts. is_there: its skeleton is already
+    memo: earlier results for this model; copies of a layer get the same parts. is_there: its skeleton is already
     counted.
     """
     key = part.block, part.shape, again, fresh and not part.again, is_there

@@ -1,7 +1,7 @@
 """Measured latencies as rows of the study database, for programs that only read them; needs no torch.
 
 A row of PIECE is a block on its own, one of MODEL an architecture as a whole, one of SUM the sum of its pieces. The
-problem of a row is JSON: its conditions, and what was timed in them.
+problem of a row is JSON: its conditions, and the piece that was timed.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Entry:
 
 
 class Table:
-    """The latencies on a device; threads: of torch on a CPU. A `Reader` gives what is known and keeps nothing new."""
+    """The latencies on a device; threads: of torch on a CPU. A `Reader` gives known times and keeps no new ones."""
 
     def __init__(self, store: Reader | None = None, device: str = "cpu", threads: int = 1) -> None:
         self.store, self.device, self.threads = store, fingerprint(device), threads
@@ -162,7 +162,7 @@ def problem(setting: Setting, **what: Any) -> str:
 
 
 def piece_problem(setting: Setting, action: Action) -> str:
-    """The problem of a piece, by what is done with it."""
+    """The problem of a piece: its setting, and the action on it."""
     piece = action.piece
     more = {name: True for name in ("reused", "hot") if getattr(action, name)}
     return problem(replace(setting, length=piece.length, depth=None), action=action.does, piece=piece.text(), **more)

@@ -25,7 +25,7 @@ REGISTRIES = (tasks, objectives, criteria, optimisers, schedules)
 
 @dataclass(frozen=True)
 class Own:
-    """modules: those to import, by name. local: the names of what is defined in a script or a notebook."""
+    """modules: those to import, by name. local: the names that are defined in a script or a notebook."""
 
     modules: tuple[str, ...]
     local: tuple[str, ...]

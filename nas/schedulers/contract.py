@@ -5,7 +5,7 @@ checkpoint. `rung` is the index of a unit within its trial: 0, 1, 2, ... `steps`
 the trial. Different trials may train for different numbers of steps at the same rung.
 
 A scheduler is pure. Its decisions follow from the calls of `tell` and `started` alone, so it is rebuilt from the study
-database by repeating what was recorded, in order.
+database by repeating the recorded calls in order.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Extrapolation:
         return high - low if self.rank == "quality" else (high**2 - low**2) / 2
 
     def _judge(self) -> None:
-        """Decide for each waiting trial whether it continues, by what is known now."""
+        """Decide for each waiting trial whether it continues, from the results so far."""
         self._ready = {}
         for number, level in list(self._open.items()):
             limit = self._limit(number)

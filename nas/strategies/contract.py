@@ -68,7 +68,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Started:
-    """Trial `number` was started. It is pending until its result is told. `point` is None outside the space."""
+    """Trial `number` was started. It is pending until `tell` gets its result. `point` is None outside the space."""
 
     number: int
     point: Point | None
@@ -109,7 +109,7 @@ class Strategy(Protocol):
         """
 
     def start(self, started: Started) -> None:
-        """A trial was started: its point is pending until its result is told, and known from then on."""
+        """A trial was started: its point is pending until `tell` gets its result, and known from then on."""
 
     def tell(self, result: Result) -> None:
         """A unit ended."""

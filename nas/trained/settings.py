@@ -1,4 +1,4 @@
-"""The settings of a training: what was recorded of an architecture, with the user's changes."""
+"""The settings of a training: the recorded settings of an architecture, with the user's changes."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Case:
 
     @property
     def group(self) -> str:
-        """The block and its direction: what is reported together."""
+        """The block and its direction: the unit of a report."""
         return f"{self.kind.role}-{self.kind.name}-{'causal' if self.causal else 'both_ways'}"
 
     @property

@@ -1,4 +1,4 @@
-"""Keeps Python's garbage collector out of what is measured."""
+"""Keeps Python's garbage collector out of measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guard zones around tensors: a write into them is found, and what is read from them is NaN.
+"""Guard zones around tensors: a write into them is found, and a read from them gives NaN.
 
 A kernel that reads or writes outside of a tensor usually gives the right result, because the memory there is mapped and
 belongs to another tensor.

@@ -18,7 +18,7 @@ NEVER = 2**31 - 1
 
 
 def keep() -> bool:
-    """Keep what is freed, from now on, in blocks smaller than `LARGE`; False if this C library cannot."""
+    """From now on, keep freed memory in blocks smaller than `LARGE`; False if this C library cannot."""
     if sys.platform != "linux":
         return False
     library = ctypes.CDLL(None)
@@ -26,6 +26,6 @@ def keep() -> bool:
 
 
 def give_back() -> None:
-    """Give back what is kept and not in use; this C library may not be able to."""
+    """Give back kept memory that is not in use; this C library may not be able to."""
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
         library.malloc_trim(0)

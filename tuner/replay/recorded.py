@@ -34,7 +34,7 @@ class Recorded:
 
 
 def load(path: str | Path) -> Recorded:
-    """Read a file. Raises ValueError that names the file and what is wrong with it."""
+    """Read a file. Raises ValueError that names the file and the mistake in it."""
     path = Path(path)
     try:
         return _recorded(path.name.partition(".")[0], limits.load_packed(path))

@@ -138,7 +138,7 @@ class Cache:
         return turns
 
     def forget(self, problem: Problem | None = None) -> None:
-        """Measure a problem again, or every problem: what is known on this device is no longer valid."""
+        """Measure a problem again, or every problem: earlier measurements on this device are no longer valid."""
         self._read(problem)
         text = EVERY if problem is None else problems.text(problem, self.threads)
         dtype = "" if problem is None else problem.dtype

@@ -48,7 +48,7 @@ def export(store: Backend, path: Path, operation: str | None = None) -> int:
 def import_(store: Backend, path: Path) -> int:
     """Add the measurements of a file that are new, those of one device at once -> their number.
 
-    Raises ValueError that names the file, the line, and what is wrong.
+    Raises ValueError that names the file, the line, and the mistake.
     """
     devices: dict[str, dict[str, Any]] = {}
     new: dict[str, list[Row]] = {}

@@ -63,7 +63,7 @@ def schema_of(row: Any) -> dict[str, Callable[[Any], str | None]]:
 
 
 class Described(Protocol):
-    """A device, or what is known of one: its key and its fingerprint."""
+    """A device: its key and its fingerprint."""
 
     @property
     def key(self) -> str: ...

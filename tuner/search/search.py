@@ -76,7 +76,7 @@ class Search:
         return min(valid(self.known).values(), default=math.inf)
 
     def run(self) -> Decision:
-        """Measure what is unknown, as far as effort and time allow, then decide."""
+        """Measure unknown configurations, as far as effort and time allow, then decide."""
         self.bench.prepare()
         try:
             groups = [group for group in self.candidates.groups if group not in self.waiting]
@@ -160,7 +160,7 @@ class Search:
         """Check and time the fastest few and the default once more, in turns, and decide.
 
         more: times as many rounds as the effort says; then `rivals` are compared too. Raises Disturbed if one of them
-        fails in a way that may be temporary: what was decided before then remains.
+        fails in a way that may be temporary: earlier decisions remain.
         """
         for tries in range(1, TRIES + 1):
             outcomes = self._compared(more)

@@ -1,4 +1,4 @@
-"""Tuning a list of problems: measure what is not known, and decide what serves each problem.
+"""Tuning a list of problems: measure unknown configurations, and decide which one serves each problem.
 
 Every result is written as soon as it is measured. Known results are not measured again, and a problem is skipped if it
 has a decision among the same candidates with at least as much effort. With a budget, one problem of each operation is
@@ -62,8 +62,8 @@ def tune(
 
     store: where measurements are read from and written to; without it they are forgotten at the end.
     budget_seconds: for all problems; by default the budget of the effort. threads: of torch on a CPU; by default
-    torch's own number. load: files that register operations. again: measure again what is known. An interrupt ends the
-    session early and keeps what was measured. Raises ValueError for an unknown operation, effort or device.
+    torch's own number. load: files that register operations. again: repeat known measurements. An interrupt ends the
+    session early and keeps its measurements. Raises ValueError for an unknown operation, effort or device.
     """
     session = Session(store, device, effort, budget_seconds, seed, threads, tuple(load), patience, listener)
     with session.children, session.precompiler, session.builder:
@@ -108,7 +108,7 @@ class Session:
         self.children.end = math.inf if self.budget is None else self.began + self.budget
 
     def run(self, problems: Mapping[str, Sequence[Problem]], again: bool = False) -> Report:
-        """Tune every problem, one after the other; again: ignore what is known of them."""
+        """Tune every problem, one after the other; again: ignore earlier measurements of them."""
         work = [(operation(name), problem) for name, some in problems.items() for problem in some]
         for found, problem in work if again else ():
             self._cache(found).forget(problem)

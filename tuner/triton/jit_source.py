@@ -73,7 +73,7 @@ def _hash(parts: Sequence[str]) -> str:
 
 @dataclass
 class _Parts:
-    """code: of the functions, and their simple constants. more: everything else that changes what is computed."""
+    """code: of the functions, and their simple constants. more: everything else that changes the computation."""
 
     code: list[str]
     more: list[str]

@@ -243,7 +243,7 @@ class KernelBench(Bench):
         return self.check is None or self.reference is not None
 
     def _examined(self, choice: Choice) -> str | None:
-        """Run `choice` on the original arguments; returns what is wrong with the result."""
+        """Run `choice` on the original arguments; returns the mistake in the result, or None."""
         config = self.case.choices[choice]
         if self.check is None:
             self._restore(config)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nas.cli.app import app
+from nas.cli.columns import Rows, print_columns
 from nas.cli.options import AsJson, Length, Storage, architecture_argument, cost_shape
 from nas.cli.output import note, print_json
-from nas.cli.columns import Rows, print_columns
 
 if TYPE_CHECKING:
     from searchspace.cost import Shape

@@ -52,7 +52,7 @@ def verdict(
     """Train the best of STUDY and strong baselines again, and say which is better.
 
     Every entrant tries the same learning rates. Runs that are there already are used again, so the same command with
-    more seeds, lengths or baselines adds to what is known. An option may be given several times.
+    more seeds, lengths or baselines adds to them. An option may be given several times.
 
     Example: nas verdict quickstart --against my_baseline.yaml --lengths 360 --lengths 1080
     """

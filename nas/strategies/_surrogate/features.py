@@ -1,4 +1,4 @@
-"""Rows of a space as features in which layers share what is learned.
+"""Rows of a space as features in which layers share the learned model.
 
 Each hole gives two sets of columns. `whole` describes it over all of its copies: the sum of its numbers or the count of
 each option, and how far these lie towards the end of the model. `layer` describes each copy alone. Both are scaled so

@@ -1,4 +1,4 @@
-"""How much a new point is expected to improve what is known: expected improvement and expected hypervolume improvement.
+"""How much a new point may improve on the known ones: expected improvement and expected hypervolume improvement.
 
 For one objective: Jones et al. 1998, "Efficient Global Optimization". For two: the exact integral over the strips that
 the front leaves (Emmerich et al. 2011, "Hypervolume-based expected improvement"), with independent normal predictions.
@@ -38,7 +38,7 @@ def below(limit: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndar
 def expected(
     mean: np.ndarray, deviation: np.ndarray, known: np.ndarray, corner: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """The expected improvement of each point, [N]. mean, deviation: [N, M]. known: what was found, [K, M].
+    """The expected improvement of each point, [N]. mean, deviation: [N, M]. known: the values found so far, [K, M].
 
     corner: the reference point has this value in every objective.
     """
@@ -50,7 +50,7 @@ def expected(
 
 
 def chance_of_front(mean: np.ndarray, deviation: np.ndarray, known: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """How likely each point is on the front of all points and of what was found: [N], from independent draws."""
+    """How likely each point is on the front of all points and the known ones: [N], from independent draws."""
     count = np.zeros(len(mean))
     for _ in range(DRAWS):
         drawn = mean + deviation * rng.standard_normal(mean.shape)

@@ -61,9 +61,9 @@ class CausalLongShortAttentionConfig:
     `norms`: how the two LayerNorms of keys and values are applied: separately, as in the released code (apart), one
     after the other (chained), or not at all (none).
     `head_norms`: whether each head is normalised alone, with the same gain for all heads, instead of the full width.
-    `compress`: what is compressed: projected keys and values (projected), the input before projection (hidden), or the
-    input for earlier segments and keys and values for the current one (mixed), also with a memory of zeros at first
-    (mixed_from_zeros).
+    `compress`: the input of the compression: projected keys and values (projected), the input before projection
+    (hidden), or the input for earlier segments and keys and values for the current one (mixed), also with a memory of
+    zeros at first (mixed_from_zeros).
     `segment`: number of positions in a segment, used by mixed and mixed_from_zeros.
     `one_map`: whether one linear map gives keys and values, so that they are equal.
     `distance_bias`: whether the map W' of the distances to compressed vectors has a bias, as in the released code.

@@ -12,7 +12,7 @@ and values alike. "chained", as in its code for this block: K = LN_w(x Wk) and K
 for language models: Kc = LN_c(P^T x Wk). "none": no norms.
 
 With `class_token`, position 0 is a class token as in the authors' code for the Long Range Arena. All positions read its
-key and value beside the compressed ones, with their norm. It reads itself, without a norm, and the results of the
+key and value with the compressed ones, with their norm. It reads itself, without a norm, and the results of the
 others: softmax(q0 . [k0; C]) [v0; C], C = the results before the output map. It is in no window and not compressed. The
 authors' code for images normalises its key and value with the norm of the window instead.
 

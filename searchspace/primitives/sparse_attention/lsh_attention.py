@@ -14,7 +14,7 @@ code and transformers draw a matrix R for each head: `head_rotations: true`. tra
 chunks and hashes padding into a last bucket, so the first chunk of a round looks back at padding instead of real
 positions: `padding: fills`.
 
-The content decides what is read. Where a chunk starts and ends depends on how many positions have smaller hashes,
+The content selects positions. Where a chunk starts and ends depends on how many positions have smaller hashes,
 future positions included. The masks are causal, and no value or gradient of the future reaches the past. But which part
 of its past a position reads depends on the whole sequence. The paper trains language models in this way. It also means
 that a sequence cannot be read in pieces. Padding gets hashes behind those of all real positions, and only real

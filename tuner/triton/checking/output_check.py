@@ -1,7 +1,7 @@
 """The correctness check of a user's kernel: a configuration must write what the reference configuration writes.
 
 It runs on copies of the arguments, so that nothing of the user's is touched. Around each copy there are guard zones: a
-write into them is an error, and what is read from them is NaN. Each configuration is checked on two sets of inputs: the
+write into them is an error, and a read from them gives NaN. Each configuration is checked on two sets of inputs: the
 user's own, and a set in which whatever the reference writes holds random numbers before, so that an output that is left
 out differs. If the user's numbers are constant, as in a trial run on zeros, all of them are random in the second set.
 Whole numbers are never random, because a kernel may use them as addresses; those that the reference writes hold what it
@@ -64,7 +64,7 @@ class OutputCheck:
         self.reference: Any = None
 
     def refer_to(self, config: Any) -> str | None:
-        """Run the reference; later configurations are compared with it. Returns what is wrong with it, None if nothing.
+        """Run the reference; later configurations are compared with it. Returns the mistake, or None.
 
         Raises what the configuration raises, and NothingWritten if it changes nothing that its arguments hold.
         """

@@ -143,7 +143,7 @@ class NewProcess:
 
 
 def run_kernels(pipe: Connection, name: tuple[str, str], where: str) -> None:
-    """The main function of a new process: run what is sent."""
+    """The main function of a new process: run the functions that are sent."""
     quiet()
     with suppress(Exception):
         kernel = _imported(*name)

@@ -20,8 +20,8 @@ HERE = Answer(raised=True)  # what comes of it is seen in this process
 
 
 class Isolation:
-    """limit: seconds of a compilation, and of a first run. work: checks a choice, and returns what is wrong with it.
-    restore: sets the arguments of `launch` back, and prepares them for a configuration."""
+    """limit: seconds of a compilation, and of a first run. work: checks a choice, and returns the mistake
+    or None. restore: sets the arguments of `launch` back, and prepares them for a configuration."""
 
     def __init__(
         self,
