@@ -52,8 +52,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if SYNONYMS.get(name.lower()) in names:
         option = OPTIONS.get(name.lower())
         return f" Did you mean {SYNONYMS[name.lower()]!r}{f' with {option}' if option else ''}?"
-    close = difflib.get_close_matches(name, names, n=1, cutoff=ALIKE) or _longer(name, names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=ALIKE) or _swapped(name, names) or _longer(name, names)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _swapped(name: str, names: Iterable[str]) -> list[str]:
+    """The names with the same letters in another order: `tyni` for `tiny`."""
+    return [each for each in names if sorted(each) == sorted(name)]
 
 
 def _longer(name: str, names: Iterable[str]) -> list[str]:

@@ -33,6 +33,10 @@ def test_nothing_is_suggested_that_is_hardly_alike(name, known):
     assert nearest(name, known) == ""
 
 
+def test_letters_in_another_order():
+    assert nearest("tyni", ["base", "tiny"]) == " Did you mean 'tiny'?"
+
+
 def test_a_synonym_is_suggested_only_where_it_is_valid():
     assert nearest("mlp", ["mlp2", "gru"]) == " Did you mean 'mlp2'?"
 

@@ -83,4 +83,4 @@ def test_a_space_that_leaves_its_vocabulary_to_a_task_is_read_with_bytes(tmp_pat
     assert ended.code == 0 and "vocabulary: 256" in ended.out
     assert "leaves vocabulary to a task; it is 256 here" in ended.err
     built = nas("show", "open.yaml")
-    assert built.code == 2 and "decoder needs 'vocabulary' (a whole number). A search fills it in" in built.err
+    assert built.code == 2 and "open.yaml is a space, not an architecture" in built.err
