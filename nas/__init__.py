@@ -13,7 +13,6 @@ Importing `nas` is cheap: torch, Ray and SQLAlchemy are imported when a function
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -53,30 +52,7 @@ def _short_traceback(function: Callable[Parameters, Returned]) -> Callable[Param
                 raise error.with_traceback(None) from None
             raise
 
-    call.__annotations__ = {name: _importing(text) for name, text in function.__annotations__.items()}
     return call
-
-
-_TYPES = {  # the types above, which `typing.get_type_hints` imports
-    "nn": "torch",
-    "SearchConfig": "nas.config.schema",
-    "Result": "nas.engine.launch",
-    "Exported": "nas.exports.files",
-    "Runner": "nas.runners.contract",
-    "Study": "nas.study",
-    "Loaded": "nas.trained.loading",
-    "Architecture": "searchspace.model.architecture",
-}
-
-
-def _importing(annotation: str) -> str:
-    """`annotation` with an expression that imports the type in place of each name of `_TYPES`."""
-
-    def expression(found: re.Match[str]) -> str:
-        name = found[0]
-        return f"__import__({_TYPES[name]!r}, fromlist=[{name!r}]).{name}" if name in _TYPES else name
-
-    return re.sub(r"\b[A-Za-z]\w*", expression, annotation)
 
 
 @_short_traceback

@@ -12,8 +12,7 @@ from searchspace.language import documents
 from searchspace.language.documents import Document, Path_, describe
 from searchspace.tree import Mark
 
-INTERNAL = "choosing_flops"  # a part of `flops` that only the cost model needs
-QUANTITIES = (*(name for name in ADDED if name != INTERNAL), "state_bytes_per_token")
+QUANTITIES = (*ADDED, "state_bytes_per_token")
 
 Report = Callable[[str, Path_], Any]  # records a problem at a path
 

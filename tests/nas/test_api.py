@@ -1,7 +1,6 @@
 """`import nas`: what it offers, and what each function takes."""
 
 import inspect
-import typing
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,6 @@ def test_every_option_is_named_typed_and_documented(name):
         assert option.kind is not option.VAR_KEYWORD
         assert option.annotation is not option.empty
         assert option.name in function.__doc__
-
-
-@pytest.mark.parametrize("name", dir(nas))
-def test_type_hints_can_be_read(name):
-    hints = typing.get_type_hints(getattr(nas, name))
-    assert set(hints) == {*inspect.signature(getattr(nas, name)).parameters, "return"}
-    assert "__import__" not in str(inspect.signature(getattr(nas, name)))
 
 
 def test_builds_an_architecture_text_a_path_or_a_name(tmp_path):
