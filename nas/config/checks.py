@@ -8,11 +8,13 @@ from pathlib import Path
 import torch
 
 from nas import architectures, metrics, tasks
+from nas.config import factory
 from nas.config.schema import GivenBaseline, Named, SearchConfig
 from nas.files import is_file
 from nas.finals.expected import STRONG, lengths
 from nas.finals.plan import plan
 from nas.objectives.contract import Direction, MetricObjective, Objective
+from nas.schedulers.checked import CheckedScheduler
 from nas.tasks.contract import Task, reported
 from nas.tasks.fields import check_streaming, decided, fitted, written_field
 from nas.training.recipe import Recipe, replaced
@@ -90,6 +92,14 @@ def check_finals(config: SearchConfig, objectives: Sequence[Objective], *, known
         f"the first objective decides the finals, so it must be a metric of the trained model, but {first.name} is "
         f"{found}; {advice}, or leave out the finals"
     )
+
+
+def check_scheduler(config: SearchConfig, *, ranks: bool) -> None:
+    """Raise UsageError if the scheduler cannot be made, or its first trial would train for an invalid number of steps.
+
+    ranks: False if the objectives are not known.
+    """
+    CheckedScheduler(config.scheduler.name, factory.scheduler(config, ranks=ranks)).start(0)
 
 
 def find_baseline(name: str, folder: Path, task: Task) -> Architecture:

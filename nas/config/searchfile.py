@@ -212,7 +212,7 @@ class _Reading:
             self.attempt(("arms", name, "strategy"), partial(factory.strategy, config, space, arm.strategy))
         self.attempt(("space",), lambda: checks.check_space(space, factory.prepared_task(config)), needs="task")
         ranks = "objectives" not in self.wrong
-        self.attempt(self.named("scheduler", config.scheduler), lambda: factory.scheduler(config, ranks=ranks))
+        self.attempt(self.named("scheduler", config.scheduler), lambda: checks.check_scheduler(config, ranks=ranks))
         self.attempt(self.named("runner", config.runner), lambda: factory.runner_options(config))
         recipe = self.attempt(("recipe",), lambda: Recipe.read(config.recipe)) or Recipe()
         self.attempt(("recipe",), lambda: recipe.check(factory.task(config)), needs="task")

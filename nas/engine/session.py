@@ -12,6 +12,7 @@ from nas.engine.arm import Arm
 from nas.engine.proposer import Proposer
 from nas.engine.scores import Scores
 from nas.objectives.contract import Objective
+from nas.schedulers.checked import CheckedScheduler
 from nas.schedulers.contract import Scheduler
 from nas.store import MAIN, Store, Study, Trial, Unit
 from nas.strategies.contract import Strategy
@@ -75,8 +76,9 @@ def arms(
 
 
 def _parts(config: SearchConfig, space: Space, named: Named, scores: Scores) -> tuple[Strategy, Scheduler]:
-    """A strategy and a scheduler of an arm, without any knowledge."""
-    return factory.running_strategy(config, space, named, scores.candidate), factory.running_scheduler(config)
+    """A strategy and a scheduler of an arm, without any knowledge. The answers of the scheduler are checked."""
+    scheduler = CheckedScheduler(config.scheduler.name, factory.running_scheduler(config))
+    return factory.running_strategy(config, space, named, scores.candidate), scheduler
 
 
 def parsed(texts: Sequence[str]) -> list[Architecture]:

@@ -1,0 +1,150 @@
+"""A scheduler of the user's own that breaks the contract is stopped, with what it answered and what was expected."""
+
+import pytest
+
+from nas.errors import UsageError
+from nas.schedulers.checked import CheckedScheduler, SchedulerProblem
+from nas.schedulers.contract import WAIT, Level, Promotion
+from nas.schedulers.registry import registry, scheduler
+from tests.nas.schedulers.test_every_scheduler import EVENTS, given, run, several
+
+
+class Two:
+    """Two steps, then those that did well four: correct, and broken on purpose below."""
+
+    def __init__(self):
+        self.waiting = {}
+
+    def start(self, number):
+        return 2
+
+    def tell(self, number, rung, values, steps):
+        self.waiting[number] = rung, values, steps
+
+    def started(self, number, rung, steps):
+        self.waiting.pop(number, None)
+
+    def promotion(self):
+        able = [number for number, (rung, values, _) in self.waiting.items() if values is not None and rung == 0]
+        return Promotion(able[0], 1, 4) if able else None
+
+    def is_last(self, number, rung, steps):
+        return steps >= 4
+
+    def horizon(self, number):
+        return 4
+
+    def forecast(self, trials):
+        return (Level(trials, 0, 2), Level(trials, 2, 4))
+
+
+def broken(method, answer):
+    """`Two` with another answer of one method: a value, or a function of the scheduler."""
+
+    def answered(self, *arguments):
+        return answer(self) if callable(answer) else answer
+
+    return type("Broken", (Two,), {method: answered})()
+
+
+def checked(made):
+    return CheckedScheduler("mine", made)
+
+
+def told(made, values=(1.0,)):
+    """`made`, checked, after trial 0 has ended its first unit, while trial 1 runs."""
+    found = checked(made)
+    for number in (0, 1):
+        found.started(number, 0, 2)
+    found.tell(0, 0, values, 2)
+    return found
+
+
+@pytest.mark.parametrize("answer", [0, -1, 2.5, "2", None, True])
+def test_the_first_steps_are_a_whole_number_of_at_least_1(answer):
+    with pytest.raises(
+        SchedulerProblem, match=rf"'mine' broke its contract: start\(3\) answered {answer!r}\. Expected"
+    ):
+        checked(broken("start", answer)).start(3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("trial 0", "a Promotion, WAIT or None"),
+        (Promotion(99, 1, 4), r"a trial that was started, counted within the arm \(0 to 1\)"),
+        (Promotion("0", 1, 4), r"the number \(an int\)"),
+        (Promotion(1, 1, 4), "a trial whose last unit has ended, but rung 0 of trial 1 was started"),
+        (Promotion(0, 0, 4), "rung=1, the next one of trial 0"),
+        (Promotion(0, 2, 4), "rung=1, the next one of trial 0"),
+        (Promotion(0, 1, 2), "steps above 2"),
+        (Promotion(0, 1, 3.5), "steps above 2"),
+        (Promotion(0, 1, 5), r"horizon\(0\) answered 4\. Expected: a whole number, at least 5"),
+    ],
+)
+def test_a_promotion_is_checked(answer, expected):
+    with pytest.raises(SchedulerProblem, match=expected) as caught:
+        told(broken("promotion", answer)).promotion()
+    assert "The scheduler 'mine' broke its contract" in str(caught.value)
+
+
+def test_a_trial_that_failed_or_ended_does_not_continue():
+    again = Promotion(0, 1, 4)
+    with pytest.raises(SchedulerProblem, match="trial 0 has failed"):
+        told(broken("promotion", again), values=None).promotion()
+    last = type("Last", (Two,), {"is_last": lambda *_: True, "promotion": lambda self: again})()
+    with pytest.raises(SchedulerProblem, match=r"is_last\(0, 0, 2\) says that it has"):
+        told(last).promotion()
+
+
+def test_a_promotion_that_was_refused_is_not_named_again():
+    made = told(broken("promotion", Promotion(0, 1, 4)))
+    found = made.promotion()
+    made.started(found.number, found.rung, found.steps)
+    with pytest.raises(SchedulerProblem, match="must not name this promotion again"):
+        made.promotion()
+
+
+@pytest.mark.parametrize("answer", [1, 4.5, None])
+def test_the_horizon_covers_what_a_trial_trains(answer):
+    with pytest.raises(SchedulerProblem, match=rf"horizon\(0\) answered {answer!r}\. Expected: a whole number"):
+        checked(broken("horizon", answer)).start(0)
+    with pytest.raises(SchedulerProblem, match="at least 2"):
+        told(broken("horizon", answer)).horizon(0)
+
+
+def test_waiting_and_no_promotion_are_answers():
+    assert told(broken("promotion", WAIT)).promotion() is WAIT
+    assert told(broken("promotion", None)).promotion() is None
+    assert told(Two()).promotion() == Promotion(0, 1, 4)
+
+
+@several
+@given(events=EVENTS)
+def test_no_scheduler_of_the_product_is_stopped(new, events):
+    assert run(checked(new()), events).promotions == run(new(), events).promotions
+    assert run(checked(new()), events, probe=True).trials > 0
+
+
+@pytest.fixture
+def registered():
+    """`registered(cls)`: registers a scheduler as `mine` for one test."""
+    yield scheduler("mine")
+    registry._things.pop("mine", None)
+
+
+def test_a_search_ends_with_the_error_and_goes_on_with_a_corrected_scheduler(describe, search, registered):
+    registered(type("Same", (Two,), {"promotion": lambda self: Promotion(0, 1, 4) if self.waiting else None}))
+    config = describe(scheduler="mine", budget="{trials: 3}")
+    with pytest.raises(UsageError, match=r"scheduler 'mine' .* promotion\(\) answered Promotion\(number=0, rung=1"):
+        search(config)
+    registry._things.pop("mine")
+    registered(Two)
+    with search(config) as result:
+        assert {trial.rung for trial in result.store.trials(result.study.id)} == {1}
+
+
+def test_a_file_is_rejected_if_the_first_trial_cannot_train(describe, registered):
+    registered(type("Zero", (Two,), {"start": lambda *_: 0}))
+    with pytest.raises(UsageError, match=r"scheduler: The scheduler 'mine' broke its contract: start\(0\) answered 0"):
+        describe(scheduler="mine")
