@@ -3,16 +3,20 @@
 A unit stores `loss` (of the task, on validation data), `test/loss` (the same on test data) and `run/steps`,
 `run/tokens_per_second`, `run/train_loss`, `run/restarted`. Studies made before the prefixes existed have `test_loss`
 and `steps`. All readers of metrics use this module, so both work. It imports neither torch nor the store.
+
+A task's metric cannot have a name of the runner or with a slash (`name_problem`). Older versions accepted such names,
+so stored ones are read without this check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 RUN, TEST = "run/", "test/"
 LONGEST = 100  # characters of a name
 FORMER_TEST = "test_"
+CURVE = "training loss"  # the store keeps the losses of a training under this name
 Value = TypeVar("Value", float, float | None)  # a store gives None for what is not finite
 
 OF_THE_RUNNER = ("steps", "tokens_per_second", "train_loss", "restarted")
@@ -34,6 +38,30 @@ def is_on_test(name: str) -> bool:
 
 
 OF_THE_BLOCKS = ("halting_steps", "attention_span")  # what blocks report about themselves; some models have them
+
+
+def name_problem(name: object) -> str:
+    """Why a task cannot return a metric of this name, as a sentence; '' if it can."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST:
+        return f"A metric needs a name of 1 to {LONGEST} printable characters, not {str(name)[:40]!r}."
+    if name == CURVE:
+        why = "under this name the search keeps the losses of the training"
+    elif name in OF_THE_BLOCKS:
+        why = "this is a name of the runner: the blocks of a model report this number"
+    elif "/" in name:
+        why = f"names with a slash are names of the runner, such as {of_run('steps')} and {on_test('loss')}"
+    else:
+        return ""
+    return f"A metric of a task cannot be called {name!r}: {why}. Give it another name."
+
+
+def told_problem(name: object, told: Collection[object]) -> str:
+    """Why the user's own training loop cannot tell a metric of this name, as a sentence; '' if it can.
+
+    told: all names that it tells. It may tell what blocks report, and `test/NAME` together with NAME.
+    """
+    base = name.removeprefix(TEST) if isinstance(name, str) else name
+    return "" if name in OF_THE_BLOCKS else name_problem(base if base in told else name)
 
 
 def current(metrics: Mapping[str, Value]) -> dict[str, Value]:

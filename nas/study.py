@@ -23,7 +23,7 @@ from nas.config.schema import SearchConfig
 from nas.engine import leases, session
 from nas.engine.units import Units
 from nas.errors import NasError, UsageError
-from nas.metrics import RUN
+from nas.metrics import told_problem
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
 from nas.store.database import secrets
@@ -153,7 +153,8 @@ class Study:
 
         An objective that is not finite is recorded as a failure. `seconds` count as training time. Raises UsageError
         if a metric that an objective needs is missing, if a metric is not a number or has the name of a cost objective
-        or of the runner (`run/...`), or if both metrics and a failure are given.
+        or of the runner (`run/...`, `training loss`), or if both metrics and a failure are given. `test/NAME` is the
+        metric NAME on test data; tell both.
         """
         if failure is not None and metrics:
             raise UsageError("A unit has metrics or a failure, not both.")
@@ -175,10 +176,8 @@ class Study:
         stages = {each.name: each.stage for each in self._proposer.scores.objectives}
         reserved = {"cost", "probe", "later"} if kind == "train" else {"cost", "later"}
         for name in metrics:
-            if str(name).startswith(RUN):
-                raise UsageError(
-                    f"The metric {name!r} has a name of the runner: {RUN}... is what `nas search` measures."
-                )
+            if problem := told_problem(name, metrics):
+                raise UsageError(problem)
             if stages.get(name) in reserved:
                 raise UsageError(
                     f"{name!r} is found by the search before training; tell the metrics of the trained model only."

@@ -19,9 +19,9 @@ from sqlalchemy import Connection, Table, insert, update
 from nas.config import factory, searchfile
 from nas.config.schema import SearchConfig
 from nas.engine import launch
+from nas.metrics import CURVE
 from nas.store import drawings, models
 from nas.store.database.engine import Database, parse
-from nas.store.endings import CURVE
 from nas.store.upkeep.checksums import of_unit
 from nas.store.upkeep.filling import fill_rows
 from searchspace.language import canonical

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, insert, select, type_coerce, update
 
+from nas.metrics import CURVE
 from nas.store.finals import add_documents
 from nas.store.leases import NO_PROGRESS
 from nas.store.models import metric, objective_value, trial, unit
@@ -24,8 +25,6 @@ from nas.store.upkeep.checksums import of_unit
 
 if TYPE_CHECKING:
     from nas.documents import Documents
-
-CURVE = "training loss"  # the name under which a curve is kept among the metrics
 
 
 class Ending(StrEnum):

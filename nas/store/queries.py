@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, bindparam, func, select
 
 from nas.errors import UsageError
-from nas.store.endings import CURVE
+from nas.metrics import CURVE
 from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit, unit_is_open
 from nas.store.records import (
     PURPOSES,

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from nas.criteria.registry import plain
 from nas.documents import Documents, Evaluation
+from nas.metrics import name_problem
 from nas.tasks.vocabulary import Vocabulary
 from searchspace.contract import Context
 from searchspace.cost import Shape
@@ -44,7 +45,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Metric:
     """A number that `metrics` returns under `name`: which direction is better, and its unit.
 
-    Raises ValueError for a name with a slash, because names such as `run/steps` and `test/loss` are the runner's.
+    Raises ValueError for a name of the runner, such as `run/steps` and `training loss` (`nas.metrics.name_problem`).
     """
 
     name: str
@@ -52,8 +53,8 @@ class Metric:
     unit: str = ""
 
     def __post_init__(self) -> None:
-        if not self.name or "/" in self.name:
-            raise ValueError(f"The name of a metric must not be empty or have a slash, but got {self.name!r}.")
+        if problem := name_problem(self.name):
+            raise ValueError(problem)
         if self.direction not in ("minimize", "maximize"):
             raise ValueError(f"The direction of a metric must be minimize or maximize, but got {self.direction!r}.")
 

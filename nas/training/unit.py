@@ -240,8 +240,8 @@ def _numbers(metrics: Any) -> dict[str, float]:
     except (AttributeError, TypeError, ValueError, RuntimeError):
         raise WrongReturn(f"metrics must return a dict of numbers, but it returned {metrics!r}.") from None
     for name in numbers:
-        if not name.isprintable() or not 0 < len(name) <= names.LONGEST:
-            raise WrongReturn(f"A metric needs a name of 1 to {names.LONGEST} printable characters, not {name[:40]!r}.")
+        if problem := names.name_problem(name):
+            raise WrongReturn(problem)
     return numbers
 
 

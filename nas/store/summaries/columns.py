@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Double, Select, and_, func, select, type_coerce
 
-from nas.store.endings import CURVE
+from nas.metrics import CURVE
 from nas.store.models import metric, objective_value, trial, unit
 from nas.store.queries import MOST_IDS, values_of
 from nas.store.records import UnitKind, UnitState

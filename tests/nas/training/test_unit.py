@@ -363,6 +363,14 @@ def test_a_block_that_fails_in_training_is_not_blamed_on_the_task(work, monkeypa
     assert "body" in outcome.failure.message and 'File "far/own.py"' in outcome.failure.message
 
 
+@pytest.mark.parametrize("name", ["run/steps", "training loss", "attention_span"])
+def test_a_task_cannot_return_a_metric_under_a_name_of_the_runner(work, name):
+    source = OWN + f"\n    def metrics(self, model, batches):\n        return {{'loss': 1.0, {name!r}: 1.0}}\n"
+    outcome = run(own(work, source))
+    assert outcome.failure.kind is FailureKind.TASK_ERROR
+    assert f"A metric of a task cannot be called {name!r}" in outcome.failure.message
+
+
 @pytest.mark.parametrize("name", ["", "a\0b", "a\x1b[2J", "\ud800", "x" * 101])
 def test_a_metric_with_a_name_that_cannot_be_stored_or_shown_is_refused(work, name):
     source = OWN + f"\n    def metrics(self, model, batches):\n        return {{{name!r}: 1.0}}\n"
