@@ -21,7 +21,7 @@ from nas import location, report
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import leases, session
-from nas.engine.units import Units
+from nas.engine.units import Units, kind_of_failure
 from nas.errors import NasError, UsageError
 from nas.metrics import told_problem
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
@@ -146,18 +146,25 @@ class Study:
         metrics: Mapping[str, float] | None = None,
         *,
         failure: str | None = None,
+        failure_kind: str | None = None,
         seconds: float = 0.0,
     ) -> bool:
         """Record `metrics`, or why there are none. False if nothing was recorded: the unit has a result already, or its
         lease has run out and another owner has it.
 
+        failure_kind: such as "out of memory" (`nas.work.FailureKind`), which strategies learn from; by default "task
+        error". After "worker lost" or "crashed" the unit is tried again, as often as `limits.attempts` allows.
+
         An objective that is not finite is recorded as a failure. `seconds` count as training time. Raises UsageError
         if a metric that an objective needs is missing, if a metric is not a number or has the name of a cost objective
-        or of the runner (`run/...`, `training loss`), or if both metrics and a failure are given. `test/NAME` is the
-        metric NAME on test data; tell both.
+        or of the runner (`run/...`, `training loss`), if both metrics and a failure are given, or if there is no such
+        kind of failure. `test/NAME` is the metric NAME on test data; tell both.
         """
         if failure is not None and metrics:
             raise UsageError("A unit has metrics or a failure, not both.")
+        if failure is None and failure_kind is not None:
+            raise UsageError("A kind of failure needs the failure too: say why the unit failed.")
+        kind = kind_of_failure(failure_kind or FailureKind.TASK_ERROR)
         measured = self._checked(metrics or {}, asked.kind)
         if self._ended(asked):
             return False
@@ -167,7 +174,7 @@ class Study:
             kind="probe" if asked.kind == "probe" else "train",
             seconds=seconds,
             metrics=measured,
-            failure=None if failure is None else Failure(FailureKind.TASK_ERROR, failure),
+            failure=None if failure is None else Failure(kind, failure),
         )
         return self._units.end(self._unit(asked), outcome).recorded
 

@@ -14,6 +14,7 @@ from nas.config.schema import SETTLED, Named, SearchConfig
 from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
+from nas.engine.units import kind_of_failure
 from nas.errors import NasError, StoreError, UsageError
 from nas.finals.again import check_ended
 from nas.finals.result import Report
@@ -26,8 +27,7 @@ from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.database.engine import file_of, parse
 from nas.store.opening import damage_of_opened
 from nas.upkeep import cleaning, disk
-from nas.work import FailureKind
-from searchspace.errors import SpaceError, nearest
+from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 from searchspace.space.spacediff import diff
@@ -103,7 +103,8 @@ def search(
     retry_failed: a kind of failure; failed trials of this kind are tried again first. Raises NasError; after Ctrl-C
     that is `nas.engine.loop.Interrupted`.
     """
-    check_kind(retry_failed)
+    if retry_failed is not None:
+        kind_of_failure(retry_failed)
     store = open_for(config)
     with _closed_after_an_error(store):
         return _search(store, config, quiet, runner, retry_failed=retry_failed)
@@ -236,13 +237,6 @@ def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
     return [
         {"name": each.name, "direction": str(each.direction), **stage} for each, stage in zip(known, told, strict=True)
     ]
-
-
-def check_kind(kind: str | None) -> None:
-    """Raise UsageError if `kind` is no kind of failure; None is no choice."""
-    known = [each.value for each in FailureKind if not each.uncounted]
-    if kind is not None and kind not in known:
-        raise UsageError(f"No trial fails as {kind!r}.{nearest(kind, known)} The kinds: {', '.join(known)}.")
 
 
 def check_runner(runner: object) -> None:

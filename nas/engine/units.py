@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from nas.engine import leases
 from nas.engine.leases import Heartbeat
 from nas.engine.proposer import Proposer
-from nas.errors import StoreError
+from nas.errors import StoreError, UsageError
 from nas.store import Ending, Store, Study, Unit, UnitKind
 from nas.work import Failure, FailureKind, Outcome
+from searchspace.errors import nearest
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,14 @@ class Units:
     def _drop(self, unit: Unit) -> None:
         if self.heartbeat:
             self.heartbeat.drop(unit.id)
+
+
+def kind_of_failure(name: str) -> FailureKind:
+    """The kind of failure of this name. Raises UsageError if no trial fails so."""
+    known = [each.value for each in FailureKind if not each.uncounted]
+    if name not in known:
+        raise UsageError(f"No trial fails as {name!r}.{nearest(name, known)} The kinds: {', '.join(known)}.")
+    return FailureKind(name)
 
 
 def _why_crashed(attempts: int) -> str:

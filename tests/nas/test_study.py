@@ -148,3 +148,21 @@ def test_a_metric_that_cannot_be_told_is_named_and_the_unit_stays_open(metrics, 
     with pytest.raises(UsageError, match=hint):
         opened.tell(asked, metrics)
     assert opened.tell(asked, {"loss": torch.tensor(1.5), "test/loss": 1.6})
+
+
+def test_a_failure_has_the_kind_that_was_told(opened):
+    first, second = opened.ask(2)
+    with pytest.raises(UsageError, match=r"No trial fails as 'oom'\. The kinds: out of memory, not finite"):
+        opened.tell(first, failure="no memory", failure_kind="oom")
+    with pytest.raises(UsageError, match="needs the failure too"):
+        opened.tell(first, {"loss": 1.0}, failure_kind="too slow")
+    assert opened.tell(first, failure="no memory", failure_kind="out of memory")
+    assert opened.tell(second, failure="broken")
+    trials = opened.store.trials(opened.record.id)
+    assert [trial.error_kind for trial in trials] == ["out of memory", "task error"]
+
+
+def test_a_unit_whose_worker_was_lost_is_asked_for_again(opened):
+    (asked,) = opened.ask()
+    assert opened.tell(asked, failure="the machine is gone", failure_kind="worker lost")
+    assert opened.ask()[0].unit == asked.unit

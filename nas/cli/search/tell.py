@@ -21,6 +21,10 @@ def tell(
         list[str] | None, typer.Argument(metavar="METRIC=VALUE...", help="What was measured.", show_default=False)
     ] = None,
     failure: Annotated[str | None, typer.Option(help="Why the unit failed.", show_default=False)] = None,
+    failure_kind: Annotated[
+        str | None,
+        typer.Option(help="Its kind, such as 'out of memory'. Default: task error.", show_default=False),
+    ] = None,
     seconds: Annotated[float, typer.Option(min=0, help="Seconds that the training took.")] = 0.0,
     storage: Storage = None,
     as_json: AsJson = False,
@@ -35,7 +39,7 @@ def tell(
     measured = dict(_metric(each) for each in metrics or [])
     with open_study(storage_of(study, storage), study) as opened:
         asked = resume(opened, owner, unit)
-        if not opened.tell(asked, measured, failure=failure, seconds=seconds):
+        if not opened.tell(asked, measured, failure=failure, failure_kind=failure_kind, seconds=seconds):
             raise LeaseLost(f"The lease of unit {unit} has run out, and another process has it; nothing was recorded.")
         state = opened.store.trial(opened.record.id, asked.trial).state.value
     if as_json:

@@ -86,9 +86,11 @@ def test_what_was_told_is_not_told_twice(unstarted, nas):
 def test_a_failure_is_told_with_its_reason(unstarted, nas):
     (asked,) = ask(nas)
 
-    assert "which is failed" in tell(nas, asked, "--failure", "out of patience").err
+    told = tell(nas, asked, "--failure", "out of patience", "--failure-kind", "too slow")
+    assert "which is failed" in told.err
     with open_store("runs/tiny.db") as store:
-        assert store.trial(store.study("tiny").id, 0).error_text == "out of patience"
+        trial = store.trial(store.study("tiny").id, 0)
+    assert (trial.error_kind, trial.error_text) == ("too slow", "out of patience")
 
 
 def test_a_value_that_is_not_finite_is_a_failure(unstarted, nas):
@@ -106,6 +108,7 @@ def test_a_value_that_is_not_finite_is_a_failure(unstarted, nas):
         (["bits_per_byte"], "NAME=VALUE"),
         (["bits_per_byte=low"], "NAME=VALUE"),
         (["bits_per_byte=2", "--failure", "no"], "not both"),
+        (["--failure", "no", "--failure-kind", "out of memori"], "Did you mean 'out of memory'?"),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_refused_and_can_be_given_again(answer, said, unstarted, nas):
