@@ -20,17 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from nas import location
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import leases, session
 from nas.engine.ending import ending
 from nas.engine.leases import Heartbeat
-from nas.engine.units import Units
+from nas.engine.units import Ended, Units
 from nas.errors import NasError
 from nas.finals import judgement, result
 from nas.finals.entrants import TRAINED
 from nas.finals.finals import Finals
 from nas.finals.result import Report
+from nas.objectives.contract import NoMetric
 from nas.report import control
 from nas.report.console import Reporter
 from nas.runners.contract import Runner
@@ -215,10 +217,12 @@ class Search:
     def _record(self, outcome: Outcome) -> None:
         if self._stopping and outcome.failure is not None:
             return  # the interrupt may be its cause: the unit is given back
-        unit = self._running.pop((outcome.trial, outcome.rung, outcome.kind), None)
+        key = (outcome.trial, outcome.rung, outcome.kind)
+        unit = self._running.get(key)
         if unit is None:
             return  # its lease was lost and taken again while it ran, so it ran twice here: the first outcome counted
-        ended = self.units.end(unit, outcome)
+        ended = self._ended(unit, outcome)
+        del self._running[key]  # not before: after an error the unit is given back
         if outcome.failure and outcome.failure.kind is FailureKind.DISK_FULL:
             self.disks.failed(outcome.failure.message)
         if ended.recorded and outcome.checkpoint:
@@ -229,6 +233,17 @@ class Search:
             self.reporter.ended(unit, ended.values, ended.failure, outcome)
         else:
             self.reporter.say(f"trial {unit.number} rung {unit.rung}: another process has taken it over")
+
+    def _ended(self, unit: Unit, outcome: Outcome) -> Ended:
+        """Record an outcome. Raises NoMetric, with what to do, if an objective names a metric that is not there."""
+        try:
+            return self.units.end(unit, outcome)
+        except NoMetric as error:
+            remove = location.command(self.store, self.study.name, "delete", self.study.name)
+            raise NoMetric(
+                f"{error} The objectives of a study cannot change: correct `objectives` in the search file, then "
+                f"remove this study (`{remove}`) or give the search a new name (study: ...), and search again."
+            ) from None
 
     def _kept(self, unit: Unit, checkpoint: Checkpoint) -> None:
         """A unit has written a checkpoint: it replaces that of the rung below, and others will be about as large."""

@@ -145,17 +145,21 @@ class CostObjective(Objective):
         """The value of the objective."""
 
 
+class NoMetric(UsageError):
+    """The metrics of a trained model lack one that an objective needs."""
+
+
 class MetricObjective(Objective):
     """An objective that is a metric of a trained model."""
 
     stage = "metric"
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
-        """The metric of this name. Raises UsageError if there is none."""
+        """The metric of this name. Raises NoMetric if there is none."""
         value = lookup(metrics or {}, self.name)
         if value is None:
             known = sorted(metrics or {})
-            raise UsageError(
+            raise NoMetric(
                 f"objective {self.name}: the task gives no such metric.{nearest(self.name, known)} "
                 f"It gives: {', '.join(known) or 'none'}."
             )

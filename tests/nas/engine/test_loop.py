@@ -450,3 +450,15 @@ def test_a_unit_that_fails_when_the_search_is_to_stop_is_given_back(describe, di
 def test_an_objective_that_the_task_does_not_give_ends_the_search_with_a_word(describe, search):
     with pytest.raises(UsageError, match="the task language_model reports no metric 'accuracy'"):
         search(describe(objectives="[{metric: accuracy, direction: maximize}]"))
+
+
+def test_a_unit_without_the_metric_of_an_objective_is_given_back_and_the_error_says_what_to_do(describe, search, table):
+    """A task without `reports` may be found out only by its first unit."""
+    config = describe(objectives="[loss]")
+    with pytest.raises(UsageError, match=r"the task gives no such metric.*`nas delete tried.*new name"):
+        search(config, lambda work, progress: replace(table(work), metrics={"los": 1.0}))
+    with open_store(config.storage) as store:
+        assert store.open_units(store.study("tried").id) == {UnitState.QUEUED: 1}
+        store.delete_study(store.study("tried").id)
+    with search(config) as result:
+        assert result.best is not None
