@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -46,18 +46,23 @@ def _other_than(wanted: Scalar, found: Value) -> bool:
     return found != wanted if not has_holes(found) else any(way.value != wanted for way in fillings(found, {}) or [])
 
 
-def check_objective(objective: Objective, task: Task, name: str) -> None:
+def check_objective(
+    objective: Objective, task: Task, name: str, returned: Callable[[], Collection[str] | None] = lambda: None
+) -> None:
     """Raise ValueError if `objective` is not allowed in a new search, has no value for `task`, is a metric that the
-    task does not report, or has another direction than that metric. name: of the task.
+    task does not report, or has another direction than that metric. name: of the task. returned: the metrics that a
+    task without `reports` returns; None if this is not known, so that it may have any.
 
-    The user decides the direction of a metric that the task does not declare. A user's own task that declares no
-    metrics may have any.
+    The user decides the direction of a metric that the task does not declare.
     """
     if objective.refused:
         raise ValueError(f"objective {objective.name}: {objective.refused}")
     objective.check(task)
     declared = reported(task)
-    if declared is None or not isinstance(objective, MetricObjective):
+    if not isinstance(objective, MetricObjective):
+        return
+    if declared is None:
+        _check_returned(objective.name, name, returned())
         return
     known = {metric.name: metric for metric in declared}
     if not metrics.known(objective.name, known):
@@ -72,6 +77,16 @@ def check_objective(objective: Objective, task: Task, name: str) -> None:
             f"the task {name} says that {metric.name} is better when it is {better}; write "
             f"{{metric: {metric.name}, direction: {metric.direction}}}"
         )
+
+
+def _check_returned(metric: str, task: str, found: Collection[str] | None) -> None:
+    """Raise ValueError if a dry evaluation of a task without `reports` returned other metrics."""
+    if found is None or metrics.known(metric, dict.fromkeys(found)):
+        return
+    raise ValueError(
+        f"the task {task} returns no metric {metric!r}.{nearest(metric, found)} It returned: {', '.join(found)}, for "
+        "one batch and a tiny model. If it returns others for other models, declare them in its `reports`"
+    )
 
 
 def check_finals(config: SearchConfig, objectives: Sequence[Objective], *, known: bool = False) -> None:

@@ -27,6 +27,7 @@ from nas.strategies import registry as strategy_registry
 from nas.strategies.contract import Evaluate, Strategy
 from nas.strategies.earlier import Earlier
 from nas.tasks.contract import Task
+from nas.tasks.returned import check_declared, returned
 from nas.tasks.shapes import check_drawn
 from nas.tasks.vocabulary import Vocabulary
 from nas.training.recipe import replaced
@@ -49,7 +50,9 @@ def gather_task(config: SearchConfig, folder: Path) -> SearchConfig:
         shipped, source = tasks.ship(config.task.written(), folder)
         name, options = next(iter(shipped.items()))
         found = config.model_copy(update={"task": Named(name=name, options=dict(options)), "task_source": source})
-        prepared_task(found).requires()
+        task = prepared_task(found)
+        check_declared(task)
+        task.requires()
         return found.model_copy(update={"vocabulary": vocabulary(found)})
     except NasError:
         raise
@@ -64,6 +67,7 @@ class Parts:
     INPUTS: ClassVar = {  # the keys of a search file that a part is built from
         "task": ("task", "task_source"),
         "prepared_task": ("task", "task_source"),
+        "returned": ("task", "task_source"),
         "space": ("task", "task_source", "space", "blocks"),
         "objectives": ("task", "task_source", "objectives"),
         "baselines": ("baselines",),
@@ -91,6 +95,10 @@ class Parts:
         made = tasks.load_prepared(_spec(self.config), self.config.task_source, CACHE)
         check_drawn(made)
         return made
+
+    @cached_property
+    def returned(self) -> tuple[str, ...] | None:
+        return returned(self.prepared_task)
 
     @cached_property
     def shape(self) -> Shape:
@@ -140,6 +148,11 @@ def task(config: SearchConfig) -> Task:
 def prepared_task(config: SearchConfig) -> Task:
     """The task with its data read. Raises UsageError if it has no data, or draws other shapes than it declares."""
     return parts(config).prepared_task
+
+
+def returned_metrics(config: SearchConfig) -> tuple[str, ...] | None:
+    """The metrics that a dry evaluation of the task returns; None if there is no answer (`nas.tasks.returned`)."""
+    return parts(config).returned
 
 
 def vocabulary(config: SearchConfig) -> dict[str, Any] | None:

@@ -302,7 +302,8 @@ class _Reading:
             factory.parts(config).objectives = built
 
     def objective(self, config: SearchConfig, made: Objective) -> None:
-        checks.check_objective(made, factory.task(config), Path(config.task.name).name)
+        returned = partial(factory.returned_metrics, config)
+        checks.check_objective(made, factory.task(config), Path(config.task.name).name, returned)
 
     def baseline(self, config: SearchConfig, name: str) -> str:
         return checks.find_baseline(name, self.folder, factory.prepared_task(config)).text()

@@ -331,7 +331,6 @@ def own(objectives):
 
 def test_an_own_task_is_checked_if_it_declares_its_metrics(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    searchfile.parse(own("[error]"), "search.yaml", tmp_path)  # it does not say what it reports
     declared = OWN.replace("length = 12", "length = 12\n    reports = (Metric('accuracy', 'maximize'),)")
     (tmp_path / "own.py").write_text(declared)
     assert "own.py reports no metric 'error'. It reports: accuracy" in refusal(own("[error]"), tmp_path)
@@ -341,6 +340,32 @@ def test_an_own_task_is_checked_if_it_declares_its_metrics(tmp_path):
     (tmp_path / "own.py").write_text(OWN.replace("    def metrics", "    def other"))
     searchfile.parse(own("[loss]"), "search.yaml", tmp_path)
     assert "It reports: loss" in refusal(own("[error]"), tmp_path)
+
+
+def test_an_objective_of_a_task_that_declares_nothing_is_compared_with_what_the_task_returns(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    said = refusal(own("[{metric: acuracy}]"), tmp_path)
+    assert "own.py returns no metric 'acuracy'. Did you mean 'accuracy'? It returned: accuracy, for one batch" in said
+    for written in ("{metric: accuracy, direction: maximize}", "{metric: run/steps}", "{metric: test/accuracy}"):
+        searchfile.parse(own(f"[{written}, parameters]"), "search.yaml", tmp_path)
+    (tmp_path / "own.py").write_text(OWN.replace('"accuracy": 1.0', '"run/steps": 1.0'))
+    assert "The task Own: A metric of a task cannot be called 'run/steps'" in refusal(own("[error]"), tmp_path)
+    (tmp_path / "own.py").write_text(OWN.replace('{"accuracy": 1.0}', "model.without_this"))
+    searchfile.parse(own("[error]"), "search.yaml", tmp_path)  # only a unit can tell
+
+
+@pytest.mark.parametrize(
+    ("reports", "said"),
+    [
+        ("('accuracy',)", "The task Own: `reports` must be a tuple of metrics, but is ('accuracy',). Write"),
+        ("Metric('accuracy')", "`reports` must be a tuple of metrics, but is Metric(name='accuracy'"),
+        ("(Metric('error'), Metric('error', 'maximize'))", "`reports` declares 'error' more than once"),
+        ("(Metric('training loss'),)", "A metric of a task cannot be called 'training loss'"),
+    ],
+)
+def test_reports_are_metrics_with_different_names(reports, said, tmp_path):
+    (tmp_path / "own.py").write_text(OWN.replace("length = 12", f"length = 12\n    reports = {reports}"))
+    assert said in refusal(own("[{metric: accuracy}]"), tmp_path)
 
 
 def test_a_task_that_draws_other_lengths_than_it_says_is_rejected(tmp_path):
