@@ -151,8 +151,11 @@ def prepared_task(config: SearchConfig) -> Task:
 
 
 def returned_metrics(config: SearchConfig) -> tuple[str, ...] | None:
-    """The metrics that a dry evaluation of the task returns; None if there is no answer (`nas.tasks.returned`)."""
-    return parts(config).returned
+    """The metrics that a dry evaluation of the task returns; None if there is no answer (`nas.tasks.returned`).
+
+    Blocks of the user's own may report metrics too, so there is none with them.
+    """
+    return None if config.blocks else parts(config).returned
 
 
 def vocabulary(config: SearchConfig) -> dict[str, Any] | None:

@@ -354,6 +354,13 @@ def test_an_objective_of_a_task_that_declares_nothing_is_compared_with_what_the_
     searchfile.parse(own("[error]"), "search.yaml", tmp_path)  # only a unit can tell
 
 
+def test_a_metric_may_be_one_that_a_block_of_the_users_own_reports(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    config = searchfile.parse(own("[{metric: accuracy}]"), "search.yaml", tmp_path)
+    assert factory.returned_metrics(config) == ("accuracy",)
+    assert factory.returned_metrics(config.model_copy(update={"blocks": {"mine.py": "..."}})) is None
+
+
 @pytest.mark.parametrize(
     ("reports", "said"),
     [
