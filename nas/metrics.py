@@ -4,8 +4,8 @@ A unit stores `loss` (of the task, on validation data), `test/loss` (the same on
 `run/tokens_per_second`, `run/train_loss`, `run/restarted`. Studies made before the prefixes existed have `test_loss`
 and `steps`. All readers of metrics use this module, so both work. It imports neither torch nor the store.
 
-A task's metric cannot have a name of the runner or with a slash (`name_problem`). Older versions accepted such names,
-so stored ones are read without this check.
+A task's metric cannot have a name of the runner (`name_problem`). Older versions accepted such names, so stored ones are
+read without this check.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def name_problem(name: object) -> str:
         why = "under this name the search keeps the losses of the training"
     elif name in OF_THE_BLOCKS:
         why = "this is a name of the runner: the blocks of a model report this number"
-    elif "/" in name:
-        why = f"names with a slash are names of the runner, such as {of_run('steps')} and {on_test('loss')}"
+    elif name.startswith((RUN, TEST)):
+        why = f"names that begin with {RUN} or {TEST} are names of the runner, such as {of_run('steps')}"
     else:
         return ""
     return f"A metric of a task cannot be called {name!r}: {why}. Give it another name."

@@ -45,7 +45,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Metric:
     """A number that `metrics` returns under `name`: which direction is better, and its unit.
 
-    Raises ValueError for a name of the runner, such as `run/steps` and `training loss` (`nas.metrics.name_problem`).
+    Raises ValueError for a name with a slash or of the runner, such as `training loss` (`nas.metrics.name_problem`).
     """
 
     name: str
@@ -55,6 +55,8 @@ class Metric:
     def __post_init__(self) -> None:
         if problem := name_problem(self.name):
             raise ValueError(problem)
+        if "/" in self.name:
+            raise ValueError(f"The name of a metric must not have a slash, but got {self.name!r}.")
         if self.direction not in ("minimize", "maximize"):
             raise ValueError(f"The direction of a metric must be minimize or maximize, but got {self.direction!r}.")
 

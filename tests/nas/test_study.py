@@ -137,7 +137,7 @@ def test_a_unit_is_told_once(opened):
         ({"loss": "low"}, "'loss' must be a number, but got 'low'"),
         ({"loss": None}, "must be a number"),
         ({"loss": True}, "must be a number"),
-        ({"loss": 1.0, "run/steps": 4}, "'run/steps': names with a slash are names of the runner"),
+        ({"loss": 1.0, "run/steps": 4}, "'run/steps': names that begin with run/ or test/"),
         ({"loss": 1.0, "training loss": 4}, "'training loss': under this name the search keeps the losses"),
         ({"loss": 1.0, "test/error": 4}, "cannot be called 'test/error'"),
         ({"loss": 1.0, "parameters": 7}, "'parameters' is found by the search before training"),
