@@ -149,6 +149,12 @@ def check_tries(config: SearchConfig) -> None:
         Recipe.read(replaced(config.recipe, options))
 
 
+def check_tried_criteria(config: SearchConfig, task: Task) -> None:
+    """Raise UsageError if `task` does not fit a criterion that the finals try."""
+    for name in (config.finals.tune or {}).get("criterion", ()):
+        Recipe.read({"criterion": name}).check(task)
+
+
 def check_winner_steps(config: SearchConfig) -> None:
     """Raise ValueError if the winner alone would be trained longer than all entrants."""
     longest, alone = lengths(config)[-1], config.finals.winner_steps

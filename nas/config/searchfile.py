@@ -215,7 +215,7 @@ class _Reading:
         self.attempt(self.named("scheduler", config.scheduler), lambda: checks.check_scheduler(config, ranks=ranks))
         self.attempt(self.named("runner", config.runner), lambda: factory.runner_options(config))
         recipe = self.attempt(("recipe",), lambda: Recipe.read(config.recipe)) or Recipe()
-        self.attempt(("recipe",), lambda: recipe.check(factory.task(config)), needs="task")
+        self.attempt(("recipe", "criterion"), lambda: recipe.check(factory.task(config)), needs="task")
         self.attempt(("storage",), lambda: parse_url(config.storage))
         self.attempt(("device",), lambda: checks.check_device(config.device))
         found = [
@@ -251,6 +251,9 @@ class _Reading:
         """Read the files of the baselines of the finals, and check the options to try."""
         if "scheduler" not in self.wrong:  # it says how many steps the runs have
             self.attempt(("finals", "tune"), lambda: checks.check_tries(config), needs="recipe")
+            self.attempt(
+                ("finals", "tune"), lambda: checks.check_tried_criteria(config, factory.task(config)), needs="task"
+            )
             self.attempt(("finals", "winner_steps"), lambda: checks.check_winner_steps(config))
         self.attempt(("finals", "match"), lambda: checks.check_match(config), needs="objectives")
         if config.finals.baselines is None:

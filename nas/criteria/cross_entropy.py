@@ -8,12 +8,12 @@ N examples, V classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from nas.criteria.registry import criterion
+from nas.criteria.registry import TargetKind, criterion
 from nas.options import number
 
 
@@ -21,6 +21,8 @@ from nas.options import number
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy:
     """label_smoothing: the share of the target that is spread evenly over all classes."""
+
+    target_kind: ClassVar[TargetKind] = "classes"
 
     label_smoothing: Annotated[float, number(below=1)] = 0.0
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch.nn.functional as F
 from torch import Tensor
 
-from nas.criteria.registry import criterion
+from nas.criteria.registry import TargetKind, criterion
 
 
 @criterion("mean_squared_error")
 class MeanSquaredError:
     """It has no options."""
+
+    target_kind: ClassVar[TargetKind] = "numbers"
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """outputs: [...], targets: [...] of the same shape -> their mean squared difference, a scalar, in float32.

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nas.criteria.registry import TargetKind
 from nas.documents import Evaluation, Tally
 from nas.tasks.contract import Batch, Metric, Task
 from searchspace.contract import Context
@@ -18,6 +19,8 @@ from searchspace.contract import Context
 
 class Classification(Task):
     """A subclass defines `outputs`: logits [N, V] and classes [N]."""
+
+    target_kind: TargetKind | None = "classes"
 
     reports: tuple[Metric, ...] | None = (Metric("error", unit="fraction"), Metric("loss", unit="nats"))
 

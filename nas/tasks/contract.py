@@ -10,7 +10,8 @@ The smallest task has `draw` and `loss`; the parameters of its constructor are i
         def draw(self, split, seed, index): ...  # batch number `index`, the same every time
         def loss(self, model, batch, context): ...
 
-A task that defines `outputs` in place of `loss` leaves the loss to a criterion, which the recipe may then choose.
+A task that defines `outputs` in place of `loss` leaves the loss to a criterion, which the recipe may then choose. If the
+task declares its `target_kind`, a criterion for other targets is rejected before any training.
 Batches are tensors, or tuples, lists and dicts of them; the trainer moves them to the device.
 """
 
@@ -26,7 +27,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from nas.criteria.registry import plain
+from nas.criteria.registry import TargetKind, plain
 from nas.documents import Documents, Evaluation
 from nas.metrics import name_problem
 from nas.tasks.vocabulary import Vocabulary
@@ -77,13 +78,19 @@ class Task(ABC):
     vocabulary: Vocabulary | None = None  # of the symbols in its batches, once prepared; None: it has no symbols
     settled: Mapping[str, Any] = {}  # options that a study keeps as they are, even if its search file leaves them out
     criterion: str = "cross_entropy"  # computes the loss from `outputs`, unless the recipe names another criterion
+    target_kind: TargetKind | None = None  # of the targets that `outputs` gives; None: the task does not say
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """If a class defines only one of `metrics` and `evaluate`, use it, even if its base class defines the other."""
+        """If a class defines only one of `metrics` and `evaluate`, use it, even if its base class defines the other.
+
+        If it defines its outputs and how they are scored, their kind is no longer that of its base class.
+        """
         super().__init_subclass__(**options)
         defined = {"metrics", "evaluate"} & vars(cls).keys()
         for other in {"metrics", "evaluate"} - defined if defined else ():
             setattr(cls, other, getattr(Task, other))
+        if defined and "outputs" in vars(cls) and "target_kind" not in vars(cls):
+            cls.target_kind = None
 
     @classmethod
     def resolve(cls, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:

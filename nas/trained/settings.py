@@ -67,7 +67,7 @@ def settings(
     """
     spec, source = _task(record, task, dict(options or {}))
     chosen = replaced(dict(record.recipe) if recipe is None else recipe, changes or {})
-    Recipe.read(chosen)
+    Recipe.read(chosen).check(tasks.loaded(spec, source))
     last = steps or record.steps or STEPS
     horizon = max(last, record.horizon or last)
     between = range(every, last, every) if every else [each for each in record.rungs if each < last]

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from nas.criteria.registry import Criterion
+from nas.criteria.registry import Criterion, takes
 from nas.criteria.registry import registry as criteria
 from nas.elsewhere import elsewhere
 from nas.errors import UsageError
@@ -93,11 +93,19 @@ class Recipe:
         return float(options.get(LEARNING_RATE) or optimisers.options(self.optimiser.name)[LEARNING_RATE].default)
 
     def check(self, task: Task) -> None:
-        """Raise UsageError if the recipe names a criterion and `task` computes its loss itself."""
-        if self.criterion is not None and not defines_outputs(task):
+        """Raise UsageError if the recipe names a criterion, and `task` computes its loss itself or has other targets."""
+        if self.criterion is None:
+            return
+        if not defines_outputs(task):
             raise UsageError(
                 f"recipe: criterion is {self.criterion.name}, but the task {type(task).__name__} computes its loss "
                 "itself. Leave criterion out, or let the task define `outputs` in place of `loss`."
+            )
+        if not takes(self.criterion.name, task.target_kind):
+            fit = [name for name in criteria.names() if takes(name, task.target_kind)]
+            raise UsageError(
+                f"recipe: criterion is {self.criterion.name}, but the targets of the task {type(task).__name__} are "
+                f"{task.target_kind}. Criteria for these: {', '.join(fit)}."
             )
 
     def loss(self, task: Task, model: nn.Module, batch: Batch, context: Context) -> Tensor:

@@ -41,8 +41,8 @@ def train(
     are the `failure` of the outcome.
     """
     recipe = dict(recipe or {})
-    Recipe.read(recipe)
     spec, source = tasks.ship(task, Path.cwd())
+    Recipe.read(recipe).check(tasks.loaded(spec, source))
     work = Work(
         study="train",
         trial=0,

@@ -42,6 +42,7 @@ class LanguageModel(Task):
     `length` that are read one after the other in training, a step each, by a model that keeps its state in between."""
 
     reports = (Metric("bits_per_byte", unit="bits"), Metric("loss", unit="nats"))
+    target_kind = "classes"
     settled = options.SETTLED
     counted: np.ndarray | None = None  # whether each held-out symbol is scored; None: all are
 

@@ -51,6 +51,7 @@ class Translation(Task):
     all."""
 
     reports = (Metric("loss", unit="nats"), Metric("bits_per_byte", unit="bits"), Metric("error", unit="fraction"))
+    target_kind = "classes"
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """nas train, nas eval and nas generate: a trial trains on as in its search, and its folder is used."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -149,6 +150,7 @@ def test_a_trial_and_an_export_load_the_same_model(study, nas, tmp_path):
         (["train", "tiny:0", "--from", "tiny:1", "--resume"], 2, "either --resume or --from"),
         (["train", "tiny:0", "--recipe", "missing.yaml"], 2, "missing.yaml"),
         (["train", "tiny:0", "--recipe", "text.txt"], 2, "recipe"),
+        (["train", "tiny:0", "--recipe", "squared.yaml"], 2, "Criteria for these: cross_entropy"),
         (["generate", "gru:tiny", "--prompt", "a"], 2, "no trained weights"),
         (["generate", "tiny:0", "--prompt", "a", "--top-p", "0"], 2, "top_p"),
         (["generate", "tiny:0", "--prompt", ""], 2, "at least one symbol"),
@@ -160,6 +162,8 @@ def test_a_trial_and_an_export_load_the_same_model(study, nas, tmp_path):
     ],
 )
 def test_what_cannot_be_done_is_told(arguments, code, said, study, nas):
+    Path("squared.yaml").write_text("criterion: mean_squared_error")
+
     ended = nas(*arguments)
 
     assert (ended.code, ended.out) == (code, "")

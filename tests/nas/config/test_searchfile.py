@@ -384,7 +384,31 @@ def test_a_task_that_draws_other_lengths_than_it_says_is_rejected(tmp_path):
 def test_a_criterion_for_a_task_with_its_own_loss_is_rejected(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     text = own("[error]").replace("{learning_rate: 1e-3}", "{criterion: cross_entropy}")
-    assert "search.yaml:7: recipe: criterion is cross_entropy, but the task Own computes" in refusal(text, tmp_path)
+    assert "search.yaml:7: recipe.criterion: criterion is cross_entropy, but the task Own computes" in refusal(
+        text, tmp_path
+    )
+
+
+WRONG_CRITERION = (
+    "criterion is mean_squared_error, but the targets of the task LanguageModel are classes. "
+    "Criteria for these: cross_entropy."
+)
+
+
+def test_a_criterion_for_other_targets_is_rejected():
+    recipe = GOOD.replace("{learning_rate: 1e-3}", "\n  learning_rate: 1e-3\n  criterion: mean_squared_error")
+    assert refusal(recipe) == f"search.yaml:10: recipe.criterion: {WRONG_CRITERION}"
+    tried = GOOD.replace("{top: 1}", "{top: 1, tune: {criterion: [cross_entropy, mean_squared_error]}}")
+    assert refusal(tried) == f"search.yaml:14: finals.tune: recipe: {WRONG_CRITERION}"
+
+
+def test_a_task_of_the_user_that_declares_no_targets_takes_any_criterion(tmp_path):
+    text = own("[error]").replace("{learning_rate: 1e-3}", "{criterion: mean_squared_error}")
+    outputs = OWN.replace("def loss", "def outputs")
+    (tmp_path / "own.py").write_text(outputs)
+    searchfile.parse(text, "search.yaml", tmp_path)
+    (tmp_path / "own.py").write_text(outputs.replace("class Own(Task):", "class Own(Task):\n    target_kind = 'classes'"))
+    assert "the targets of the task Own are classes" in refusal(text, tmp_path)
 
 
 def test_fields_that_the_task_decides_may_be_left_out():

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from nas import criteria
+from nas.criteria import registry
 from nas.errors import UsageError
 
 
@@ -23,6 +24,18 @@ def test_each_criterion_is_the_formula_of_its_name():
 def test_shapes_that_would_be_broadcast_are_rejected():
     with pytest.raises(ValueError, match=r"one shape, but got \[3, 1\] and \[3\]"):
         criteria.make("mean_squared_error")(torch.zeros(3, 1), torch.zeros(3))
+
+
+def test_a_criterion_takes_its_kind_of_targets_and_one_without_a_kind_takes_any(monkeypatch):
+    assert registry.takes("cross_entropy", "classes") and not registry.takes("cross_entropy", "numbers")
+    assert registry.takes("mean_squared_error", "numbers") and not registry.takes("mean_squared_error", "classes")
+    assert registry.takes("cross_entropy", None)
+
+    class OneHot(registry.registry.find("mean_squared_error")):
+        """It converts classes to numbers."""
+
+    monkeypatch.setitem(registry.registry._things, "one_hot", OneHot)
+    assert registry.takes("one_hot", "classes") and registry.takes("one_hot", "numbers")
 
 
 def test_unknown_names_and_options_are_rejected_with_the_nearest():

@@ -47,6 +47,7 @@ def test_a_task_draws_what_it_says_and_leaves_its_loss_to_a_criterion(name, smal
     assert defines_outputs(task)
     outputs, targets = task.outputs(model_for(task), task.draw("train", 0, 0), Context())
     assert outputs.shape[:1] == targets.shape
+    assert task.target_kind == "classes" and not targets.is_floating_point()
 
 
 @pytest.mark.parametrize("name", tasks.names())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nas.errors import UsageError
+from nas.tasks.vision.digits import Digits
 from nas.training.recipe import Recipe
 
 
@@ -45,6 +46,20 @@ def test_a_table_tied_to_the_output_counts_once_and_as_an_embedding():
     model["out"].weight = model["table"].weight
     decayed, kept = Recipe().optimiser_for(model).param_groups
     assert decayed["params"] == [] and len(kept["params"]) == 1
+
+
+def test_a_subclass_that_scores_its_own_outputs_says_itself_what_its_targets_are():
+    class Echo(Digits):
+        def outputs(self, model, batch, context): ...
+
+    class Values(Echo):
+        def outputs(self, model, batch, context): ...
+        def evaluate(self, model, batches): ...
+
+    recipe = Recipe.read({"criterion": "mean_squared_error"})
+    recipe.check(Values())
+    with pytest.raises(UsageError, match="the targets of the task Echo are classes. Criteria for these: cross_entropy"):
+        recipe.check(Echo())
 
 
 def test_a_cpu_computes_in_float32_unless_told_otherwise():
