@@ -178,9 +178,24 @@ def _search(
     return Result(config, store, store.study(study.name), running.objectives, report)
 
 
+def check_storage(config: SearchConfig) -> Path | None:
+    """The file of the study database; None if it is none. Raises StoreError if it could not be made. Makes nothing.
+
+    `nas plan` calls it too, so both commands reject the same places.
+    """
+    file = file_of(parse(config.storage))
+    try:
+        why = disk.obstacle(file.parent) if file is not None and not file.exists() else ""
+    except OSError as error:  # the name is too long, or the folder belongs to somebody else
+        why = str(error.strerror)
+    if why:
+        raise StoreError(f"The study database {file} cannot be made: {why}.")
+    return file
+
+
 def open_for(config: SearchConfig) -> Store:
     """The study database. The folder of a SQLite file is created; raises StoreError if that is impossible."""
-    file = file_of(parse(config.storage))
+    file = check_storage(config)
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

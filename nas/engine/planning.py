@@ -27,8 +27,7 @@ from nas.report.data import data_lines
 from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short, size
 from nas.store import open_reader
-from nas.store.database.engine import file_of, parse
-from nas.upkeep.disk import checkpoint_folder, existing, free_bytes
+from nas.upkeep.disk import check_checkpoints, checkpoint_folder, existing, free_bytes
 from nas.upkeep.policy import Keep, most_kept
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
@@ -292,15 +291,18 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
     """What the database has of this study already, and `config` as that study continues it. A database that does not
     exist is not created.
 
-    Raises UsageError or SpaceError if the study there is another search, or if an objective cannot be evaluated here.
+    Raises UsageError or SpaceError if the study there is another search, if an objective cannot be evaluated here, or if
+    no checkpoint could be written; StoreError if the database could not be made.
     """
-    file = file_of(parse(config.storage))
-    if file is not None and not file.exists():
+    file = launch.check_storage(config)
+    if file is not None and (not file.exists() or not file.stat().st_size):  # a search begins an empty file too
         return _new(config, objectives), with_learned(config)
     with open_reader(config.storage) as store:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
             return _new(config, objectives), with_learned(config, store)
+        if not study.ending:
+            check_checkpoints(config.checkpoints)
         launch.check_finals(config, known=True)
         launch.check_continues(store, study, config)
         for each in objectives:
@@ -313,6 +315,7 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
 
 
 def _new(config: SearchConfig, objectives: Sequence[Objective]) -> str:
+    check_checkpoints(config.checkpoints)
     launch.check_finals(config, known=False)
     launch.check_here(objectives)
     return "new"

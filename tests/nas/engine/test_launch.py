@@ -1,10 +1,15 @@
 """How a search starts: its database, its study, and a second search on the same study."""
 
+from pathlib import Path
+
 import pytest
 
+from nas.config import factory
 from nas.engine import launch, planning
 from nas.errors import StoreError, UsageError
 from nas.store import open_store
+
+NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 
 
 def test_the_folder_of_the_database_is_made(describe, tmp_path):
@@ -13,11 +18,43 @@ def test_the_folder_of_the_database_is_made(describe, tmp_path):
     assert (tmp_path / "a/b/c.db").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_named(describe, tmp_path):
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("file/c.db", "/.*/file is not a folder"),
+        ("broken/c.db", "/.*/broken is not a folder"),
+        ("x" * 300, "File name too long"),
+        pytest.param("/proc/x/c.db", "/proc belongs to the kernel", marks=NEEDS_PROC),
+    ],
+)
+def test_a_database_that_cannot_be_made_is_named_also_by_a_plan(place, why, describe, tmp_path):
     (tmp_path / "file").touch()
-    config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/file/c.db"})
-    with pytest.raises(StoreError, match=r"file/c\.db cannot be made"):
+    (tmp_path / "broken").symlink_to("nowhere")
+    config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path / place}"})
+    with pytest.raises(StoreError, match=f"cannot be made: {why}"):
         launch.open_for(config)
+    with pytest.raises(StoreError, match=f"cannot be made: {why}"):
+        planning.found(config, [])
+
+
+def test_an_empty_file_becomes_the_database_and_a_plan_accepts_it(describe, tmp_path):
+    (tmp_path / "empty.db").touch()
+    config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/empty.db"})
+    assert planning.found(config, factory.objectives(config))[0] == "new"
+    with launch.open_for(config) as store:
+        launch.enter(store, config)
+    assert planning.found(config, factory.objectives(config))[0].startswith("started")
+
+
+def test_a_plan_rejects_checkpoints_as_a_search_does_but_not_those_of_a_study_that_has_ended(describe, search, tmp_path):
+    (tmp_path / "file").touch()
+    before = describe(budget="{trials: 1}")
+    wrong = before.model_copy(update={"checkpoints": str(tmp_path / "file")})
+    for command in (lambda: launch.search(wrong, quiet=True), lambda: planning.found(wrong, factory.objectives(wrong))):
+        with pytest.raises(UsageError, match="checkpoints: the folder .* is not a folder"):
+            command()
+    search(before).store.close()
+    assert planning.found(wrong, factory.objectives(wrong))[0].startswith("started")
 
 
 def test_a_study_is_entered_by_whoever_comes_second(describe):

@@ -6,7 +6,18 @@ import pytest
 
 from nas.errors import UsageError
 from nas.upkeep import disk
-from nas.upkeep.disk import FULL_SECONDS, LOOK_SECONDS, RESERVE, WARN_TIMES, Disks, free_bytes, make_checkpoints
+from nas.upkeep.disk import (
+    FULL_SECONDS,
+    LOOK_SECONDS,
+    RESERVE,
+    WARN_TIMES,
+    Disks,
+    check_checkpoints,
+    free_bytes,
+    make_checkpoints,
+)
+
+NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 
 
 class Machine:
@@ -56,16 +67,25 @@ def test_a_search_without_local_folders_never_pauses():
 @pytest.mark.parametrize(
     ("folder", "why"),
     [
-        ("{}/file/x", "it cannot be made: Not a directory"),
-        ("{}/file", "it cannot be made: File exists"),
-        ("/proc/x", "it cannot be made: "),
+        ("{}/file/x", "/.*/file is not a folder"),
+        ("{}/file", "/.*/file is not a folder"),
+        ("{}/broken/x", "/.*/broken is not a folder"),
+        ("{}/" + "x" * 300, "File name too long"),
+        pytest.param("/proc/x", "/proc belongs to the kernel", marks=NEEDS_PROC),
         ("~no-such-user/x", "Could not determine home directory"),
     ],
 )
 def test_a_folder_that_cannot_be_made_is_named_before_the_search(folder, why, tmp_path):
     tmp_path.joinpath("file").touch()
-    with pytest.raises(UsageError, match=f"checkpoints: the folder '.*' cannot be used: {why}"):
-        make_checkpoints(folder.format(tmp_path))
+    tmp_path.joinpath("broken").symlink_to("nowhere")
+    for command in (check_checkpoints, make_checkpoints):
+        with pytest.raises(UsageError, match=f"checkpoints: the folder '.*' cannot be used: {why}"):
+            command(folder.format(tmp_path))
+
+
+def test_a_check_of_the_checkpoints_makes_no_folder(tmp_path):
+    check_checkpoints(str(tmp_path / "a" / "b"))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("folder", ["", "  "])
@@ -76,7 +96,7 @@ def test_a_folder_without_a_name_is_refused(folder):
 
 def test_a_folder_that_only_others_may_write_to_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(disk.os, "access", lambda place, mode: False)  # root may write everywhere
-    with pytest.raises(UsageError, match="no file can be written to it"):
+    with pytest.raises(UsageError, match="no file can be written to /"):
         make_checkpoints(str(tmp_path))
 
 
@@ -93,6 +113,6 @@ def test_folders_are_made_and_a_full_disk_is_left_to_the_search(tmp_path, monkey
     make_checkpoints(str(tmp_path / "c"))
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+@NEEDS_PROC
 def test_a_file_system_without_a_size_is_not_full():
     assert free_bytes(Path("/proc")) > 1000 * RESERVE
