@@ -32,8 +32,14 @@ def report(
         ),
     ] = None,
     form: Annotated[
-        Format, typer.Option("--format", help="html: one file. markdown: a file with a folder of SVG pictures.")
-    ] = Format.HTML,
+        Format | None,
+        typer.Option(
+            "--format",
+            help="html: one file. markdown: a file with a folder of SVG pictures. Default: markdown for a FILE that ends "
+            "in .md or .markdown, else html.",
+            show_default=False,
+        ),
+    ] = None,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
@@ -43,9 +49,10 @@ def report(
 
     Example: nas report quickstart -o report.html
     """
-    from dashboards.sent.write import default_path, write
+    from dashboards.sent.write import default_path, form_of, write
 
-    files = write(study, storage, output or default_path(study, form.value), form.value)
+    chosen = form_of(output) if form is None else form.value
+    files = write(study, storage, output or default_path(study, chosen), chosen)
     if as_json:
         print_json({"files": [str(path) for path in files]})
     note(f"Wrote {files[0]}" + (f" and {len(files) - 1} pictures" if len(files) > 1 else "") + ".")

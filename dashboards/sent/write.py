@@ -46,6 +46,11 @@ def write(study: str, storage: str | None, path: Path, form: str) -> list[Path]:
     return [path, *(folder / name for name in pictures)]
 
 
+def form_of(path: Path | None) -> str:
+    """The form that the ending of the file asks for: markdown for .md and .markdown, else html."""
+    return "markdown" if path is not None and path.suffix.lower() in (".md", ".markdown") else "html"
+
+
 def default_path(study: str, form: str) -> Path:
     """STUDY.html or STUDY.md in this folder, with other characters of the name replaced by hyphens."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.")[:100] or "study"

@@ -11,6 +11,7 @@ import pytest
 
 from dashboards.sent.content import value_text
 from dashboards.sent.write import default_path, write
+from nas.cli.app import run
 from nas.errors import UsageError
 from tests.dashboards.conftest import EVIL, REAL
 
@@ -62,6 +63,18 @@ def test_markdown_names_pictures_that_exist_and_are_valid(databases, tmp_path):
     assert {str(path.relative_to(tmp_path)) for path in pictures} == set(named)
     for path in pictures:
         ElementTree.fromstring(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [(["a.md"], "# "), (["a.MARKDOWN"], "# "), (["a.html"], "<!"), (["a.md", "--format", "html"], "<!")],
+)
+def test_the_ending_of_the_file_decides_the_form_unless_an_option_does(arguments, start, databases, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        run(["report", "finished", "--storage", databases["finished"], "-o", *arguments])
+    assert not ended.value.code
+    assert Path(arguments[0]).read_text(encoding="utf-8").startswith(start)
 
 
 def test_a_report_never_takes_the_place_of_a_database(databases, tmp_path):
