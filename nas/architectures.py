@@ -38,15 +38,22 @@ def as_architecture(given: Architecture | str | Path) -> Architecture:
     return Architecture.parse(text) if is_text else find(text)
 
 
-def find(reference: str, storage: str | None = None, given: Callable[[], Mapping[str, Scalar]] = dict) -> Architecture:
+def find(
+    reference: str,
+    storage: str | None = None,
+    given: Callable[[], Mapping[str, Scalar]] = dict,
+    folder: Path | None = None,
+) -> Architecture:
     """The architecture in the file `reference`, of that NAME or NAME:SIZE in the zoo, or of STUDY:TRIAL or STUDY:HASH.
 
-    given: makes values of fields that a file may leave out, such as `vocabulary`; called for an incomplete file.
+    given: makes values of fields that a file may leave out, such as `vocabulary`; called for an incomplete file. folder:
+    to which the name of a file is relative; None is the current folder.
 
     Raises UsageError if there is none, SpaceError if a file is not an architecture.
     """
-    if is_file(Path(reference)):
-        return _of_file(reference, given)
+    file = reference if folder is None else str(folder / reference)
+    if is_file(Path(file)):
+        return _of_file(file, given)
     name, colon, size = reference.partition(":")
     if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else `name` is a study
         return zoo.load(name, size or zoo.BASE)
@@ -59,10 +66,10 @@ def find(reference: str, storage: str | None = None, given: Callable[[], Mapping
     study, _, digits = reference.rpartition(":")
     if study and len(digits) >= HASH_DIGITS and set(digits) <= HEXADECIMAL:
         return _of_hash(study, digits, storage)
-    if Path(reference).is_dir():
-        raise UsageError(f"{reference!r} is a folder: name a file in it.")
-    if Path(reference).suffix in ENDINGS:
-        raise UsageError(f"There is no file {reference!r}.{near_file(Path(reference))}")
+    if Path(file).is_dir():
+        raise UsageError(f"{file!r} is a folder: name a file in it.")
+    if Path(file).suffix in ENDINGS:
+        raise UsageError(f"There is no file {file!r}.{near_file(Path(file))}")
     name = study or reference
     if name in known_studies():
         raise UsageError(f"{name!r} is a study. An architecture of it is written {name}:NUMBER, as in {name}:0.")

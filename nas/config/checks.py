@@ -118,14 +118,14 @@ def check_scheduler(config: SearchConfig, *, ranks: bool) -> None:
 
 
 def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
-    """The architecture `name`: a file in `folder`, or what `architectures.find` knows.
+    """The architecture `name`: a file, whose path is relative to `folder`, or what `architectures.find` knows.
 
     A file may leave out the fields that `task` decides; a model of the zoo gets them. Raises UsageError if there is no
     such architecture, SpaceError for a file that holds none, ValueError if it does not fit the task.
     """
-    file = next((path for path in (folder / name, Path(name)) if is_file(path)), None)
-    found = architectures.of_file(file, decided(task)) if file else architectures.find(name)
-    if file is None and name.partition(":")[0] in zoo.names() and found.root.name == task.requires().get("kind"):
+    file = folder / name
+    found = architectures.of_file(file, decided(task)) if is_file(file) else architectures.find(name, folder=folder)
+    if not is_file(file) and name.partition(":")[0] in zoo.names() and found.root.name == task.requires().get("kind"):
         found = fitted(found, task)
     tasks.check(task, found.root)
     return found

@@ -1,5 +1,6 @@
 """A search file says what is wrong with it: every problem at once, each with its line, its path and a way out."""
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -443,13 +444,38 @@ def test_baselines_get_the_fields_that_the_task_decides(tmp_path):
     assert all("vocabulary: 257" in baseline for baseline in config.baselines)
 
 
-@pytest.mark.parametrize("folder", ["tmp", "."], ids=["folder of the search file", "working folder"])
-def test_the_file_of_a_baseline_gets_optional_fields_that_the_task_decides(tmp_path, monkeypatch, folder):
+def test_the_file_of_a_baseline_gets_optional_fields_that_the_task_decides(tmp_path, monkeypatch):
     """Without `classes` it is a complete encoder, but one that the task does not fit."""
     (tmp_path / "mine.yaml").write_text("kind: encoder\nwidth: 16\nbody:\n- attention: {heads: 2}\nfeatures: 4\n")
+    absolute = str(tmp_path / "mine.yaml")
+    for name, folder in (("mine.yaml", tmp_path), (absolute, tmp_path / "elsewhere")):
+        assert checks.find_baseline(name, folder, Digits()).root.fields["classes"] == 10
     monkeypatch.chdir(tmp_path)
-    where = tmp_path if folder == "tmp" else tmp_path / "elsewhere"
-    assert checks.find_baseline("mine.yaml", where, Digits()).root.fields["classes"] == 10
+    assert checks.find_baseline("mine.yaml", Path(), Digits()).root.fields["classes"] == 10
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["baselines: [mine.yaml]", "control: {random: 0.2, list: [mine.yaml]}", "finals: {top: 1, baselines: [mine.yaml]}",
+     "space: mine.yaml", "blocks: [mine.py]", "task: mine.py", "task: {language_model: {data: mine.txt}}"],
+)  # fmt: skip
+def test_each_path_is_relative_to_the_folder_of_the_search_file_alone(key, tmp_path, monkeypatch):
+    """The working folder has all these files, and the folder of the search file has similar names."""
+    for name in ("mine.yaml", "mine.py", "mine.txt", "sub/mines.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("kind: decoder\nwidth: 16\nvocabulary: 256\nbody: attention\n")
+    monkeypatch.chdir(tmp_path)
+    name = key.partition(":")[0]
+    lines = [line for line in GOOD.splitlines() if not line.startswith(name)]
+    if name == "space":
+        lines = [line for line in lines if not line.startswith("  ")]
+    (tmp_path / "sub" / "search.yaml").write_text("\n".join([*lines, key]))
+    with pytest.raises(UsageError) as caught:
+        searchfile.load("sub/search.yaml")
+    said = str(caught.value)
+    assert "sub/mine." in said and f":{len(lines) + 1}: {name}" in said
+    if "yaml" in key and name != "space":
+        assert "There is no file 'sub/mine.yaml'. Did you mean 'mines.yaml'?" in said
 
 
 def test_a_space_is_no_search_file_and_the_error_says_what_is(tmp_path):
