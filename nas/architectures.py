@@ -54,8 +54,8 @@ def find(
     file = reference if folder is None else str(folder / reference)
     if is_file(Path(file)):
         return _of_file(file, given)
-    name, colon, size = reference.partition(":")
-    if name in zoo.names() and (not colon or set(size) - HEXADECIMAL):  # else `name` is a study
+    if in_zoo(reference):
+        name, _, size = reference.partition(":")
         return zoo.load(name, size or zoo.BASE)
     # Not at the top: a file or a name of the zoo needs no database.
     from nas.location import HASH_DIGITS, known_studies, trial_reference
@@ -77,6 +77,12 @@ def find(
         f"There is no file {reference!r}, and no such name in the zoo.{nearest(reference, zoo.names())} "
         f"The zoo: {', '.join(zoo.names())}. A trial is written STUDY:NUMBER, as in quickstart:17."
     )
+
+
+def in_zoo(reference: str) -> bool:
+    """Whether `reference` is NAME or NAME:SIZE of the zoo. STUDY:TRIAL and STUDY:HASH of a study of such a name are not."""
+    name, colon, size = reference.partition(":")
+    return name in zoo.names() and (not colon or bool(set(size) - HEXADECIMAL))
 
 
 def of_file(path: str | Path, given: Mapping[str, Scalar] | None = None) -> Architecture:

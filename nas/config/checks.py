@@ -7,18 +7,16 @@ from pathlib import Path
 
 import torch
 
-from nas import architectures, metrics, tasks
-from nas.config import factory
+from nas import metrics, tasks
+from nas.config import completing, factory
 from nas.config.schema import GivenBaseline, Named, SearchConfig
-from nas.files import is_file
 from nas.finals.expected import STRONG, lengths
 from nas.finals.plan import plan
 from nas.objectives.contract import Direction, MetricObjective, Objective
 from nas.schedulers.checked import CheckedScheduler
 from nas.tasks.contract import Task, reported
-from nas.tasks.fields import check_streaming, decided, fitted, written_field
+from nas.tasks.fields import check_streaming, written_field
 from nas.training.recipe import Recipe, replaced
-from searchspace import zoo
 from searchspace.errors import nearest
 from searchspace.language.support import fillings
 from searchspace.model.architecture import Architecture
@@ -118,15 +116,12 @@ def check_scheduler(config: SearchConfig, *, ranks: bool) -> None:
 
 
 def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
-    """The architecture `name`: a file, whose path is relative to `folder`, or what `architectures.find` knows.
+    """The architecture `name`, completed for `task` by `completing.find`.
 
-    A file may leave out the fields that `task` decides; a model of the zoo gets them. Raises UsageError if there is no
-    such architecture, SpaceError for a file that holds none, ValueError if it does not fit the task.
+    Raises UsageError if there is no such architecture, SpaceError for a file that holds none, ValueError if it does not
+    fit the task.
     """
-    file = folder / name
-    found = architectures.of_file(file, decided(task)) if is_file(file) else architectures.find(name, folder=folder)
-    if not is_file(file) and name.partition(":")[0] in zoo.names() and found.root.name == task.requires().get("kind"):
-        found = fitted(found, task)
+    found = completing.find(name, task, folder=folder)
     tasks.check(task, found.root)
     return found
 

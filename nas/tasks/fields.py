@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from nas.tasks.contract import Task
 from searchspace import registry
 from searchspace.language.holes import describe
+from searchspace.language.language import ALTERNATIVES
 from searchspace.language.traversal import children
 from searchspace.model.architecture import Architecture
 from searchspace.tree import Block, Hole, Scalar, Value
@@ -64,10 +65,15 @@ def decided(task: Task) -> dict[str, Scalar]:
     return {name: value for name, value in task.requires().items() if name != "kind"}
 
 
+INSTEAD = {**ALTERNATIVES, "classes": "tokens", "tokens": "classes"}  # a model has one of two: what it reads, returns
+
+
 def fitted(architecture: Architecture, task: Task) -> Architecture:
-    """`architecture` with the fields that `task`, which is prepared, decides."""
-    root = architecture.root
-    return Architecture.from_block(Block(root.name, {**root.fields, **decided(task)}))
+    """`architecture` with the fields that `task`, which is prepared, decides, and without those that exclude them."""
+    root, given = architecture.root, decided(task)
+    excluded = {INSTEAD.get(name) for name in given} - given.keys()
+    kept = {name: value for name, value in root.fields.items() if name not in excluded}
+    return Architecture.from_block(Block(root.name, {**kept, **given}))
 
 
 def suited(architecture: Architecture) -> str:

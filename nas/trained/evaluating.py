@@ -7,11 +7,10 @@ from pathlib import Path
 import torch
 
 from nas import tasks
-from nas.errors import UsageError
 from nas.tasks.contract import Split
 from nas.trained import weights as files
 from nas.trained.recorded import Recorded
-from nas.trained.settings import CACHE, Settings
+from nas.trained.settings import CACHE, Settings, check_fits
 from nas.training import unit
 from nas.training.determinism import deterministic
 from nas.training.loop import Deadline, Training
@@ -27,10 +26,7 @@ def evaluate(
     Raises UsageError if the architecture does not fit the task, NasError if the weights cannot be read or do not fit.
     """
     task = tasks.load_prepared(settings.task, settings.source, CACHE)
-    try:
-        tasks.check(task, record.architecture.root)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    check_fits(record.architecture, task)
     state = files.of_record(record) if weights is None else files.of_reference(weights, storage)
     device = torch.device(settings.device)
     model = build(record.architecture)

@@ -21,7 +21,7 @@ from searchspace.model.architecture import Architecture
 
 if TYPE_CHECKING:
     from nas.store import Reader, Study
-    from searchspace.tree import Scalar
+    from nas.tasks.contract import Task
 
 WEIGHTS = ".safetensors"
 
@@ -55,21 +55,26 @@ class Recorded:
     header: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find(reference: str, storage: str | None = None, given: Callable[[], Mapping[str, Scalar]] = dict) -> Recorded:
+def find(reference: str, storage: str | None = None, task: Callable[[], Task] | None = None) -> Recorded:
     """The record of `reference`: a file, an exported folder, a name of the zoo, or STUDY:TRIAL.
 
-    given: makes values of fields that a file may leave out; called for an incomplete file. Raises UsageError,
-    StoreError or SpaceError if there is no such architecture.
+    task: prepares the task for which the architecture is completed, if it has no record. Raises UsageError, StoreError
+    or SpaceError if there is no such architecture.
     """
     path = Path(reference)
     if path.is_dir() and (path / ARCHITECTURE).is_file():
         own_blocks(path / ARCHITECTURE)
         return _of_file(path / ARCHITECTURE, Architecture.load(path / ARCHITECTURE), reference)
     trial = trial_reference(reference)
-    if trial is not None and not _in_zoo(reference):
+    if trial is not None and not architectures.in_zoo(reference):
         return of_trial(*trial, storage=storage)
     own_blocks(path)
-    architecture = architectures.find(reference, storage, given)
+    if task is not None and (architectures.in_zoo(reference) or _has_no_record(path)):
+        from nas.config import completing  # it imports torch
+
+        architecture = completing.find(reference, task(), storage=storage)
+    else:
+        architecture = architectures.find(reference, storage)
     return _of_file(path, architecture, reference) if path.is_file() else Recorded(
         name=reference, architecture=architecture
     )  # fmt: skip
@@ -82,11 +87,8 @@ def own_blocks(path: Path) -> None:
         blocks.load({str(name): str(text) for name, text in found.items()})
 
 
-def _in_zoo(reference: str) -> bool:
-    from searchspace import zoo
-
-    name, _, size = reference.partition(":")
-    return name in zoo.names() and not set(size) <= architectures.HEXADECIMAL
+def _has_no_record(path: Path) -> bool:
+    return path.is_file() and "task" not in header.read(path)
 
 
 def of_trial(study: str, number: int, storage: str | None = None) -> Recorded:

@@ -9,8 +9,10 @@ from typing import Any
 
 from nas import tasks
 from nas.errors import UsageError
-from nas.trained.recorded import Recorded, find
+from nas.tasks.contract import Task
+from nas.trained.recorded import Recorded
 from nas.training.recipe import Recipe, replaced
+from searchspace.model.architecture import Architecture
 
 STEPS = 300  # of a training whose length is not recorded
 TASK = "language_model"
@@ -84,16 +86,28 @@ def settings(
     )
 
 
-def continued(record: Recorded, folder: Path) -> Recorded:
-    """`record` with the task, the recipe, the length and the seed of the training that `folder` holds."""
-    found = find(str(folder))
+def continued(record: Recorded, training: Recorded) -> Recorded:
+    """`record` with the task, the recipe, the length and the seed of the `training` that is continued."""
     names = ("task", "task_source", "recipe", "steps", "horizon", "seed", "data_sha256")
-    return replace(record, **{name: getattr(found, name) for name in names})
+    return replace(record, **{name: getattr(training, name) for name in names})
 
 
-def _task(record: Recorded, name: str | None, options: dict[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+def prepared(record: Recorded | None, name: str | None, options: Mapping[str, Any]) -> Task:
+    """The task that `settings` chooses, with its data read. Raises UsageError if it cannot be used."""
+    return tasks.load_prepared(*_task(record, name, dict(options)), CACHE)
+
+
+def check_fits(architecture: Architecture, task: Task) -> None:
+    """Raise UsageError if `architecture` does not fit `task`."""
+    try:
+        tasks.check(task, architecture.root)
+    except ValueError as error:
+        raise UsageError(f"{error} A file may leave these fields out, except kind: the task decides them.") from None
+
+
+def _task(record: Recorded | None, name: str | None, options: dict[str, Any]) -> tuple[Mapping[str, Any], str | None]:
     """The task as a worker reads it. Options of the record are kept if the task is the same."""
-    if record.task is None or name not in (None, *record.task):
+    if record is None or record.task is None or name not in (None, *record.task):
         return tasks.ship({name or TASK: options}, Path.cwd())
     (known, recorded), *_ = record.task.items()
     merged = {**recorded, **options}

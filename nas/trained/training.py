@@ -25,7 +25,7 @@ from nas.exports.origin import versions
 from nas.files import write_whole
 from nas.tasks.contract import reported
 from nas.trained.recorded import ARCHITECTURE, TRAINING, Recorded
-from nas.trained.settings import CACHE, Settings
+from nas.trained.settings import CACHE, Settings, check_fits
 from nas.trained.weights import fill, read_training
 from nas.training import checkpoints
 from nas.training.loop import Report
@@ -71,9 +71,11 @@ def train(
     """Train up to `settings.steps`, with an evaluation at each of `settings.points`.
 
     start: weights to begin with, in place of new ones. resume: continue from the last checkpoint in `out`, else from
-    that of the recorded trial. evaluated: called after each evaluation. Raises UsageError if there is nothing to resume
-    from or it is already at the end, or if `out` holds other work, NasError if a unit fails.
+    that of the recorded trial. evaluated: called after each evaluation. Raises UsageError if the architecture does not
+    fit the task, if there is nothing to resume from or it is already at the end, or if `out` holds other work, NasError
+    if a unit fails.
     """
+    check_fits(record.architecture, tasks.load_prepared(settings.task, settings.source, CACHE))
     if out is not None:
         check_folder(out, resume=resume)
         out.mkdir(parents=True, exist_ok=True)

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 
 from nas import tasks
-from nas.tasks.fields import decided, fitted, suited
+from nas.tasks.fields import fitted, suited
 from nas.tasks.registry import Spec
 from nas.training.loop import Report
 from nas.training.recipe import Recipe
 from nas.training.unit import run
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
-from searchspace.tree import Scalar
 
 EVALUATED = 1_024  # positions of a text, for a check that an architecture trains
 
@@ -60,11 +59,6 @@ def train(
         task_source=source,
     )
     return run(work, progress)
-
-
-def decided_fields(task: Spec, cache: Path | None = None) -> dict[str, Scalar]:
-    """The fields that an architecture may leave out, because `task` decides them. Raises as `train` for the task."""
-    return decided(tasks.load_prepared(*tasks.ship(task, Path.cwd()), cache))
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,10 @@ class Description:
 
 
 Given = Mapping[str, Scalar]  # fields of the model that a file may leave out, because its user decides them
+DECIDED = (
+    " A search fills it in from its task, and `nas train` from --task. Other commands need it in the file, such as "
+    "`{}: 256`."
+)
 ALTERNATIVES = {"vocabulary": "features", "features": "vocabulary"}  # a model reads symbols or vectors
 
 
@@ -179,7 +183,7 @@ class _Reading:
             if key not in written_as:
                 values[key] = schema.default(known)
                 if values[key] is MISSING and not unknown:  # otherwise the unknown field was probably meant
-                    hint = " A search fills it in from its task." if key in ALTERNATIVES else ""
+                    hint = DECIDED.format(key) if key in ALTERNATIVES else ""
                     self.problem(f"{name} needs {key!r} ({schema.accepted(known).expected}).{hint}", path)
                 continue
             written = data[written_as[key]]

@@ -36,7 +36,7 @@ def evaluate(
     if split not in ("validation", "test"):
         raise UsageError(f"--split must be validation or test, but got {split!r}.")
     options = {key: value for key, value in (("data", data), ("length", length)) if value is not None}
-    record = recorded.find(architecture, storage)
+    record = recorded.find(architecture, storage, lambda: settings.prepared(None, task, options))
     chosen = settings.settings(record, task=task, options=options, device=device, threads=threads)
     note(chosen.lines()[0])
     metrics = evaluating.evaluate(record, chosen, "test" if split == "test" else "validation", weights, storage)

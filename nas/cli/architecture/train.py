@@ -58,23 +58,25 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train ARCHITECTURE and evaluate it on held-out data. A trial or an exported file uses the task, data, recipe and
-    seed of its study; options replace them. A file may leave out what the task decides (vocabulary).
+    seed of its study; options replace them. A file may leave out the fields that the task decides, such as vocabulary and
+    classes; in a model of the zoo they are those of the task.
 
     Example: nas train quickstart:17 --steps 2000 --evaluate 500 --out trained
     """
     from nas.callbacks.registry import make
     from nas.errors import UsageError
     from nas.trained import recorded, settings, training, weights
-    from nas.training import standalone
 
     options = {key: value for key, value in (("data", data), ("length", length)) if value is not None}
     if callback and out is None:
         raise UsageError("--callback needs --out FOLDER, where it writes.")
     if resume and from_ is not None:
         raise UsageError("Give either --resume or --from WEIGHTS.")
-    record = recorded.find(architecture, storage, lambda: standalone.decided_fields({task or settings.TASK: options}))
-    if resume and out is not None and (out / recorded.TRAINING).is_file():
-        record = settings.continued(record, out)
+    resumes = resume and out is not None and (out / recorded.TRAINING).is_file()
+    before = recorded.find(str(out)) if resumes else None
+    record = recorded.find(architecture, storage, lambda: settings.prepared(before, task, options))
+    if before is not None:
+        record = settings.continued(record, before)
     chosen = settings.settings(
         record,
         task=task,

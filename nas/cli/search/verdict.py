@@ -74,9 +74,11 @@ def verdict(
 def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
     """The search of a study, or one that is made for an architecture."""
     from nas import architectures, location
+    from nas.config import factory
     from nas.config.found import find_search
     from nas.errors import UsageError
     from nas.finals import again
+    from nas.tasks.fields import decided
     from searchspace.errors import nearest
 
     trial = location.trial_reference(name)
@@ -94,4 +96,6 @@ def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
             f"{name!r} is not a study here.{nearest(name, location.known_studies())} For an architecture, name the "
             f"search file or study whose task and recipe to use: `nas verdict {shlex.quote(name)} --like FILE`."
         )
-    return again.of_architecture(architectures.find(name, storage), find_search(like, storage))
+    search = find_search(like, storage)
+    found = architectures.find(name, storage, lambda: decided(factory.prepared_task(search)))
+    return again.of_architecture(found, search)

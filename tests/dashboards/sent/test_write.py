@@ -69,7 +69,9 @@ def test_markdown_names_pictures_that_exist_and_are_valid(databases, tmp_path):
     ("arguments", "start"),
     [(["a.md"], "# "), (["a.MARKDOWN"], "# "), (["a.html"], "<!"), (["a.md", "--format", "html"], "<!")],
 )
-def test_the_ending_of_the_file_decides_the_form_unless_an_option_does(arguments, start, databases, tmp_path, monkeypatch):
+def test_the_ending_of_the_file_decides_the_form_unless_an_option_does(
+    arguments, start, databases, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         run(["report", "finished", "--storage", databases["finished"], "-o", *arguments])

@@ -107,6 +107,24 @@ def test_options_replace_what_was_recorded(study, nas, tmp_path):
     assert "seed: 7" in ended.err
 
 
+def test_a_model_of_the_zoo_trains_on_a_task_of_its_kind_and_continues_without_its_name(study, nas, tmp_path):
+    begun = ["train", "transformer_encoder:tiny", "--out", tmp_path / "out"]
+    assert nas(*begun, "--task", "digits", "--steps", 1).code == 0
+    again = nas(*begun, "--resume", "--steps", 2)
+    assert again.code == 0 and "task: digits" in again.err
+    assert nas("eval", "transformer_encoder:tiny", "--task", "digits", "--weights", tmp_path / "out").code == 0
+
+
+def test_a_file_gets_the_fields_that_it_leaves_out_from_the_task(study, nas):
+    Path("left_out.yaml").write_text("{kind: encoder, width: 8, features: 4, body: attention}")
+    assert nas("train", "left_out.yaml", "--task", "digits", "--steps", 1).code == 0
+    Path("left_out.yaml").write_text("{kind: decoder, width: 8, body: attention}")
+    said = "needs 'vocabulary' (a whole number). A search fills it in from its task, and `nas train` from --task. "
+    for command in (["show"], ["profile"], ["compare", "gru:tiny"]):
+        ended = nas(*command, "left_out.yaml")
+        assert (ended.code, said + "Other commands need it in the file" in ended.err) == (2, True)
+
+
 def test_weights_are_a_start(study, nas, tmp_path):
     assert nas("train", "tiny:0", "--steps", "3", "--out", tmp_path / "a").code == 0
     best = json.loads((tmp_path / "a/training.json").read_text())["best"]["uri"]
@@ -159,6 +177,8 @@ def test_a_trial_and_an_export_load_the_same_model(study, nas, tmp_path):
         (["train", "tiny:0", "--seed", str(2**64)], 2, "--seed"),
         (["eval", "tiny:0", "--split", "train"], 2, "validation or test"),
         (["eval", "gru:tiny", "--task", "digits"], 2, "needs"),
+        (["train", "gru:tiny", "--task", "digits"], 2, "the task decides them"),
+        (["train", "funnel:tiny", "--task", "masked_language_model"], 2, "tokens: true"),
     ],
 )
 def test_what_cannot_be_done_is_told(arguments, code, said, study, nas):

@@ -408,7 +408,9 @@ def test_a_task_of_the_user_that_declares_no_targets_takes_any_criterion(tmp_pat
     outputs = OWN.replace("def loss", "def outputs")
     (tmp_path / "own.py").write_text(outputs)
     searchfile.parse(text, "search.yaml", tmp_path)
-    (tmp_path / "own.py").write_text(outputs.replace("class Own(Task):", "class Own(Task):\n    target_kind = 'classes'"))
+    (tmp_path / "own.py").write_text(
+        outputs.replace("class Own(Task):", "class Own(Task):\n    target_kind = 'classes'")
+    )
     assert "the targets of the task Own are classes" in refusal(text, tmp_path)
 
 

@@ -46,7 +46,9 @@ def test_an_empty_file_becomes_the_database_and_a_plan_accepts_it(describe, tmp_
     assert planning.found(config, factory.objectives(config))[0].startswith("started")
 
 
-def test_a_plan_rejects_checkpoints_as_a_search_does_but_not_those_of_a_study_that_has_ended(describe, search, tmp_path):
+def test_a_plan_rejects_checkpoints_as_a_search_does_but_not_those_of_a_study_that_has_ended(
+    describe, search, tmp_path
+):
     (tmp_path / "file").touch()
     before = describe(budget="{trials: 1}")
     wrong = before.model_copy(update={"checkpoints": str(tmp_path / "file")})
