@@ -46,8 +46,8 @@ def find(
 ) -> Architecture:
     """The architecture in the file `reference`, of that NAME or NAME:SIZE in the zoo, or of STUDY:TRIAL or STUDY:HASH.
 
-    given: makes values of fields that a file may leave out, such as `vocabulary`; called for an incomplete file. folder:
-    to which the name of a file is relative; None is the current folder.
+    given: makes values of fields that a file may leave out, such as `vocabulary`; called for an incomplete file.
+    folder: to which the name of a file is relative; None is the current folder.
 
     Raises UsageError if there is none, SpaceError if a file is not an architecture.
     """
@@ -80,7 +80,7 @@ def find(
 
 
 def in_zoo(reference: str) -> bool:
-    """Whether `reference` is NAME or NAME:SIZE of the zoo. STUDY:TRIAL and STUDY:HASH of a study of such a name are not."""
+    """Whether `reference` is NAME or NAME:SIZE of the zoo; not STUDY:TRIAL or STUDY:HASH of a study with its name."""
     name, colon, size = reference.partition(":")
     return name in zoo.names() and (not colon or bool(set(size) - HEXADECIMAL))
 

@@ -35,8 +35,8 @@ def report(
         Format | None,
         typer.Option(
             "--format",
-            help="html: one file. markdown: a file with a folder of SVG pictures. Default: markdown for a FILE that ends "
-            "in .md or .markdown, else html.",
+            help="html: one file. markdown: a file with a folder of SVG pictures. Default: markdown for a FILE that "
+            "ends in .md or .markdown, else html.",
             show_default=False,
         ),
     ] = None,

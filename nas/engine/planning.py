@@ -291,8 +291,8 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
     """What the database has of this study already, and `config` as that study continues it. A database that does not
     exist is not created.
 
-    Raises UsageError or SpaceError if the study there is another search, if an objective cannot be evaluated here, or if
-    no checkpoint could be written; StoreError if the database could not be made.
+    Raises UsageError or SpaceError if the study there is another search, if an objective cannot be evaluated here, or
+    if no checkpoint could be written; StoreError if the database could not be made.
     """
     file = launch.check_storage(config)
     if file is not None and (not file.exists() or not file.stat().st_size):  # a search begins an empty file too

@@ -10,8 +10,8 @@ The smallest task has `draw` and `loss`; the parameters of its constructor are i
         def draw(self, split, seed, index): ...  # batch number `index`, the same every time
         def loss(self, model, batch, context): ...
 
-A task that defines `outputs` in place of `loss` leaves the loss to a criterion, which the recipe may then choose. If the
-task declares its `target_kind`, a criterion for other targets is rejected before any training.
+A task that defines `outputs` in place of `loss` leaves the loss to a criterion, which the recipe may then choose. If
+the task declares its `target_kind`, a criterion for other targets is rejected before any training.
 Batches are tensors, or tuples, lists and dicts of them; the trainer moves them to the device.
 """
 

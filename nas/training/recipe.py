@@ -93,7 +93,7 @@ class Recipe:
         return float(options.get(LEARNING_RATE) or optimisers.options(self.optimiser.name)[LEARNING_RATE].default)
 
     def check(self, task: Task) -> None:
-        """Raise UsageError if the recipe names a criterion, and `task` computes its loss itself or has other targets."""
+        """Raise UsageError if the recipe names a criterion and `task` computes its loss itself or has other targets."""
         if self.criterion is None:
             return
         if not defines_outputs(task):

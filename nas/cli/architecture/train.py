@@ -58,8 +58,8 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train ARCHITECTURE and evaluate it on held-out data. A trial or an exported file uses the task, data, recipe and
-    seed of its study; options replace them. A file may leave out the fields that the task decides, such as vocabulary and
-    classes; in a model of the zoo they are those of the task.
+    seed of its study; options replace them. A file may leave out the fields that the task decides, such as vocabulary
+    and classes; in a model of the zoo they are those of the task.
 
     Example: nas train quickstart:17 --steps 2000 --evaluate 500 --out trained
     """

@@ -53,7 +53,7 @@ def test_a_plan_rejects_checkpoints_as_a_search_does_but_not_those_of_a_study_th
     before = describe(budget="{trials: 1}")
     wrong = before.model_copy(update={"checkpoints": str(tmp_path / "file")})
     for command in (lambda: launch.search(wrong, quiet=True), lambda: planning.found(wrong, factory.objectives(wrong))):
-        with pytest.raises(UsageError, match="checkpoints: the folder .* is not a folder"):
+        with pytest.raises(UsageError, match=r"checkpoints: the folder .* is not a folder"):
             command()
     search(before).store.close()
     assert planning.found(wrong, factory.objectives(wrong))[0].startswith("started")
@@ -109,7 +109,7 @@ def test_a_study_that_has_ended_is_shown_although_its_checkpoints_cannot_be_writ
     (tmp_path / "file").touch()
     config = describe(budget="{trials: 2}")
     moved = config.model_copy(update={"checkpoints": f"{tmp_path}/file/x"})
-    with pytest.raises(UsageError, match="checkpoints: the folder"):
+    with pytest.raises(UsageError, match=r"checkpoints: the folder"):
         search(moved)
     search(config).store.close()
     assert search(moved).best is not None
