@@ -4,8 +4,8 @@ A unit stores `loss` (of the task, on validation data), `test/loss` (the same on
 `run/tokens_per_second`, `run/train_loss`, `run/restarted`. Studies made before the prefixes existed have `test_loss`
 and `steps`. All readers of metrics use this module, so both work. It imports neither torch nor the store.
 
-A task's metric cannot have a name of the runner (`name_problem`). Older versions accepted such names, so stored ones are
-read without this check.
+A task's metric cannot have a name of the runner (`name_problem`). Older versions accepted such names, so stored ones
+are read without this check.
 """
 
 from __future__ import annotations
