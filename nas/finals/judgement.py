@@ -16,6 +16,7 @@ from nas.finals.lengths import Lengths
 from nas.finals.result import Report, Result
 from nas.finals.sentence import sentence
 from nas.objectives.contract import Direction
+from nas.report.trials import at_trial_depth
 from nas.store import StoredVerdict
 from searchspace.cost import Shape
 from searchspace.model.build import cost
@@ -71,7 +72,7 @@ def _document(finals: Finals, report: Report) -> dict[str, Any]:
         "tries": [dict(each) for each in plan.tries],
         "tuning_share": report.tuning_share,
         "entrants": [
-            _entrant(each, _shape(finals, each), each is report.winner)
+            _entrant(finals, each, each is report.winner)
             for each in (*report.finalists, *report.controls, *report.baselines)
         ],
         "against": _by_length(report.against),
@@ -147,6 +148,14 @@ def _savings(report: Report, document: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _shape(finals: Finals, result: Result) -> Shape:
+    """The shape of a sequence, with halting blocks at the depth that counts everywhere else: that of the trial of the
+    search. A baseline has none, so it has the depth of its runs."""
+    if result.entrant.role == "baseline":
+        return _shape_in_runs(finals, result)
+    return at_trial_depth(finals.store, finals.study, result.entrant.trial, factory.shape(finals.config))
+
+
+def _shape_in_runs(finals: Finals, result: Result) -> Shape:
     """The shape of a sequence, with halting blocks at the mean depth that the longest runs measured."""
     shape = factory.shape(finals.config)
     runs = result.trials[finals.plan.longest]
@@ -155,9 +164,9 @@ def _shape(finals: Finals, result: Result) -> Shape:
     return replace(shape, halting_steps=fmean(known)) if known else shape
 
 
-def _entrant(result: Result, shape: Shape, is_winner: bool) -> dict[str, Any]:
+def _entrant(finals: Finals, result: Result, is_winner: bool) -> dict[str, Any]:
     entrant = result.entrant
-    found = cost(entrant.architecture, shape)
+    found = cost(entrant.architecture, _shape(finals, result))
     return {
         "name": entrant.name,
         "role": entrant.role,
@@ -172,6 +181,7 @@ def _entrant(result: Result, shape: Shape, is_winner: bool) -> dict[str, Any]:
         "failed": _by_length(result.failed),
         "parameters": found.parameters,
         "flops": found.expected_flops,
+        "flops_in_runs": cost(entrant.architecture, _shape_in_runs(finals, result)).expected_flops,
         # Training computes the steps of a halting block until the last position of the batch has halted: at most all.
         "training_flops": found.training_flops,
         "state_bytes": found.state_bytes,

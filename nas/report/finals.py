@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 PLAIN = ("objective", "direction", "top", "seeds", "tuning_share", "word", "trend", "savings", "sentence")
 LISTS = ("validation", "test", "seeds", "trials")
+IN_RUNS = "FLOPs in the finals"  # the column of `flops_in_runs`
+HALTING = (
+    "FLOPs count the steps of halting that a trial took in the search, as in every other output; FLOPs in the finals "
+    "count those that it took there. A baseline counts with those of the finals."
+)
 FIRST_BASELINE = "Transformer of the winner's size"  # the only one that earlier versions had
 
 
@@ -26,8 +31,10 @@ class Entrant:
     objective by length (training steps), one value for each seed that ended well; seeds, trials: of these values.
     failed: runs that failed, by length. options: the recipe options that tuning chose. at_the_edge: those whose best
     value is the smallest or largest of at least three that were tried. note: how far a baseline is from its intended
-    size. Costs are for one sequence. flops: with halting blocks at the depth that the runs measured. training_flops:
-    with all halting steps, which is the most that training computes. tokens_per_second: None if it was not measured.
+    size. Costs are for one sequence. flops: with halting blocks at the depth that the trial measured in the search, as
+    in every other output; for a baseline as flops_in_runs. flops_in_runs: at the depth that the runs of the finals
+    measured; None in a verdict of an earlier version, whose `flops` are these. training_flops: with all halting steps,
+    which is the most that training computes. tokens_per_second: None if it was not measured.
     """
 
     name: str
@@ -50,6 +57,12 @@ class Entrant:
     state_bytes: float
     activation_bytes: float
     tokens_per_second: float | None
+    flops_in_runs: float | None = None
+
+    @property
+    def halts_elsewhere(self) -> bool:
+        """Whether halting blocks stopped at another depth in the finals than in the search."""
+        return self.flops_in_runs not in (None, self.flops)
 
     def row(self) -> dict[str, Any]:
         """One row of the table of the finals."""
@@ -60,6 +73,7 @@ class Entrant:
             **{name: short(value) if isinstance(value, float) else value for name, value in self.options.items()},
             "parameters": self.parameters,
             "FLOPs": self.flops,
+            IN_RUNS: self.flops_in_runs,
             "state bytes": self.state_bytes or None,
             "activation bytes": self.activation_bytes,
             "tokens/s": self.tokens_per_second and round(self.tokens_per_second),
@@ -114,12 +128,16 @@ class FinalsResult:
     def rows(self) -> list[dict[str, Any]]:
         """The entrants, one per row. Columns without a value are left out."""
         rows = [each.row() for each in self.entrants]
+        if not any(each.halts_elsewhere for each in self.entrants):
+            rows = [{name: value for name, value in row.items() if name != IN_RUNS} for row in rows]
         empty = {name for name in rows[0] if all(row.get(name) is None for row in rows)}
         return [{name: value for name, value in row.items() if name not in empty} for row in rows]
 
     def notes(self) -> list[str]:
         """Remarks about the table, one line each."""
         lines = []
+        if any(each.halts_elsewhere for each in self.entrants):
+            lines.append(HALTING)
         if len(self.tries) > 1:
             names = ", ".join(self.tries[0])
             lines.append(

@@ -125,6 +125,13 @@ def test_a_halting_winner_counts_at_its_depth_in_use_and_with_every_step_in_trai
     _, found = ended(search(describe(space=space, budget="{trials: 1}", finals=FINALS), run))
     winner = found.winner
     whole = cost(Architecture.parse(winner.architecture), length=128)
-    at_depth = cost(Architecture.parse(winner.architecture), Shape(length=128, halting_steps=2.5))
-    assert (winner.flops, winner.training_flops) == (at_depth.expected_flops, whole.training_flops)
+    searched, trained = (
+        cost(Architecture.parse(winner.architecture), Shape(length=128, halting_steps=depth)).expected_flops
+        for depth in (1.5, 2.5)
+    )
+    assert (winner.flops, winner.flops_in_runs, winner.training_flops) == (searched, trained, whole.training_flops)
+    (row, *others) = found.rows()
+    assert (row["FLOPs"], row["FLOPs in the finals"]) == (searched, trained)
+    assert all(other["FLOPs"] == other["FLOPs in the finals"] for other in others), "no baseline halts"
+    assert sum("steps of halting" in note for note in found.notes()) == 1
     assert winner.training_flops > 3.5 * winner.flops
