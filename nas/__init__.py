@@ -153,8 +153,8 @@ def export(
 ) -> Exported:
     """Write an architecture for other tools, and return its path, its files and the results of the check.
 
-    reference: a study, whose winner is exported, a trial such as "quickstart:17", an exported file or folder, or the
-    folder of `nas train --out`.
+    reference: a study, whose winner is exported, a trial such as "quickstart:17" or "quickstart:final-2", an exported
+    file or folder, or the folder of `nas train --out`.
     out: a file that ends in .yaml, or a folder; by default STUDY-TRIAL.yaml, or STUDY-TRIAL.
     formats: names, or one text with commas: yaml, safetensors, python, huggingface, torch, aotinductor, onnx.
     check: load a folder again with each tool, and compare it.

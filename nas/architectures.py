@@ -72,10 +72,14 @@ def find(
         raise UsageError(f"There is no file {file!r}.{near_file(Path(file))}")
     name = study or reference
     if name in known_studies():
-        raise UsageError(f"{name!r} is a study. An architecture of it is written {name}:NUMBER, as in {name}:0.")
+        raise UsageError(
+            f"{name!r} is a study. An architecture of it is written {name}:NUMBER, as in {name}:0; one of its finals "
+            f"{name}:final-1."
+        )
     raise UsageError(
         f"There is no file {reference!r}, and no such name in the zoo.{nearest(reference, zoo.names())} "
-        f"The zoo: {', '.join(zoo.names())}. A trial is written STUDY:NUMBER, as in quickstart:17."
+        f"The zoo: {', '.join(zoo.names())}. A trial is written STUDY:NUMBER, as in quickstart:17, and a final "
+        "quickstart:final-2."
     )
 
 
@@ -113,7 +117,8 @@ def of_trial(study: str, number: int, storage: str | None = None) -> Architectur
     """The architecture of trial `number` of `study`. Raises UsageError or StoreError if there is none."""
     store, found = _open(study, storage)
     with store:
-        return Architecture.parse(store.trial(found.id, number).architecture, f"{study}:{number}")
+        trial = store.trial(found.id, number)
+        return Architecture.parse(trial.architecture, f"{study}:{trial.address}")
 
 
 def _of_hash(study: str, digits: str, storage: str | None) -> Architecture:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from nas.errors import StoreError
-from nas.store import Reader, Store, Study, open_reader, open_store
+from nas.numbers import number_of
+from nas.store import Reader, Store, Study, Trial, open_reader, open_store
 from nas.store.database import secrets
 from nas.store.database.engine import file_of, parse
 from searchspace.errors import nearest
@@ -60,16 +61,16 @@ def option(store: Reader, study: str) -> list[str]:
     return ["--storage", secrets.option(found)]
 
 
-def trial_name(store: Reader, study: str, number: int) -> str:
+def trial_name(store: Reader, study: str, trial: Trial) -> str:
     """A trial as an argument of a command that can be copied."""
-    return shlex.join([f"{study}:{number}", *option(store, study)])
+    return shlex.join([f"{study}:{trial.address}", *option(store, study)])
 
 
 def trial_reference(reference: str) -> tuple[str, int] | None:
-    """(study, number) if `reference` is STUDY:NUMBER; None if it is a file or something else."""
-    study, colon, number = reference.rpartition(":")
-    looks_so = colon and study and number.isascii() and number.isdigit() and len(number) < HASH_DIGITS * 2
-    return (study, int(number)) if looks_so and not Path(reference).exists() else None
+    """(study, number) if `reference` is STUDY:NUMBER or STUDY:final-NUMBER; None if it is a file or something else."""
+    study, _, address = reference.rpartition(":")
+    number = number_of(address)
+    return (study, number) if study and number is not None and not Path(reference).exists() else None
 
 
 def open_existing(study: str, storage: str | None = None) -> tuple[Reader, Study]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
+from nas.numbers import name_of
+
 if TYPE_CHECKING:
     from nas.documents import Documents
 
@@ -85,6 +87,11 @@ class Work:
     blocks: Mapping[str, str] = field(default_factory=dict)  # the texts of the user's files of blocks, by file name
     tested: bool = True  # whether to evaluate on test data too, once training has reached the horizon
     metric: str | None = None  # the one that held-out documents are scored in; None is the first of the task
+
+    @property
+    def name(self) -> str:
+        """What people call its trial: trial 7, or final 2."""
+        return name_of(self.trial)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nas.numbers import FIRST_FINAL
+
 if TYPE_CHECKING:
     from nas.store import Reader, Study
 
@@ -79,9 +81,9 @@ class Lineage:
 
 
 def lineage(store: Reader, study: Study, before: Lineage | None = None) -> Lineage:
-    """The lineage of the trials of `study`. before: an earlier result, so that only newer trials are read."""
+    """The lineage of the trials of `study`. before: an earlier result, so that only what is new is read."""
     known = dict(before.origins) if before else {}
-    first = max(0, max(known, default=0) - OVERLAP)
+    first = max(0, max((number for number in known if number < FIRST_FINAL), default=0) - OVERLAP)
     shared: dict[str, str] = {}  # equal names of operators share one object
     return Lineage(
         known

@@ -10,7 +10,7 @@ from dashboards.figures.labels import labelled, written
 from dashboards.figures.progress import curves_figure
 from dashboards.pages.asked import Ask, crumbs
 from dashboards.server.parameters import NotFound
-from dashboards.server.sources import open_or_none
+from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
 
 MOST = 6
@@ -19,16 +19,20 @@ MOST = 6
 def view(ask: Ask) -> View:
     """The page of a comparison. Raises NotFound for a trial that does not exist, BadRequest for invalid numbers."""
     study = ask.of
-    numbers = ask.parameters.wholes("trials", MOST)
-    for number in numbers:
-        if not len(study.table.rows_of([number])):
-            raise NotFound(f"This study has no trial {number}.")
+    asked = ask.parameters.trials("trials", MOST)
+    numbers = []
+    for number in asked:
+        if (known := study.table.numbered(number)) is None:
+            raise NotFound(f"This study has no {study.table.name(number)}.")
+        numbers.append(known)
+    numbers = list(dict.fromkeys(numbers))
+    names = {number: study.table.name(number).capitalize() for number in numbers}
     trials = [study.reader.trial(study.study.id, number) for number in numbers]
     lines, problem = open_or_none(lambda: aligned([trial.architecture for trial in trials])) if trials else ([], "")
-    names = list(dict.fromkeys(name for trial in trials for name in trial.values))
-    heads = [Column(str(number), f"Trial {number}") for number in numbers]
+    scores = list(dict.fromkeys(name for trial in trials for name in trial.values))
+    heads = [Column(str(number), names[number]) for number in numbers]
     values = [
-        {"name": labelled(name), **{str(trial.number): trial.values.get(name) for trial in trials}} for name in names
+        {"name": labelled(name), **{str(trial.number): trial.values.get(name) for trial in trials}} for name in scores
     ]
     values.append({"name": "Parameters", **{str(trial.number): trial.parameters for trial in trials}})
     values.append({"name": "Steps", **{str(trial.number): trial.steps for trial in trials}})
@@ -38,7 +42,7 @@ def view(ask: Ask) -> View:
         for hole in dict.fromkeys(hole for trial in trials for hole in trial.choices or {})
         if len({repr((trial.choices or {}).get(hole)) for trial in trials}) > 1
     ]
-    curves = {f"Trial {number}": study.reader.curve(study.study.id, number) for number in numbers}
+    curves = {names[number]: study.reader.curve(study.study.id, number) for number in numbers}
     layers = [
         {"place": line.place, "differs": line.differs, **{str(n): text for n, text in zip(numbers, line.texts)}}
         for line in lines or []
@@ -46,9 +50,12 @@ def view(ask: Ask) -> View:
     numeric = [Column(head.key, head.label, "number") for head in heads]
     return View(
         template="compare.html",
-        title="Compare " + ", ".join(map(str, numbers)) if numbers else "Compare",
+        title="Compare " + ", ".join(_short(study, number) for number in numbers) if numbers else "Compare",
         values={"trials": numbers, "problem": problem},
-        shown={"address": study.address},
+        shown={
+            "address": study.address,
+            "links": [(study.table.address(number), names[number]) for number in numbers],
+        },
         tables={
             "values": Table(columns=[Column("name", "Quantity"), *numeric], rows=values if numbers else []),
             "layers": Table(columns=[Column("place", "Place"), *heads], rows=layers),
@@ -60,6 +67,11 @@ def view(ask: Ask) -> View:
         crumbs=crumbs(study),
         is_live=True,
     )
+
+
+def _short(study: StudyCache, number: int) -> str:
+    """3, or final 2."""
+    return study.table.name(number).removeprefix("trial ")
 
 
 def _value(choices: Mapping[str, Any] | None, hole: str) -> str | None:

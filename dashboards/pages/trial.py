@@ -8,6 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from dashboards.analysis.lineage import Lineage, changed, distance, lineage
+from dashboards.analysis.tabulated import Tabulated
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.architecture import architecture_svg
 from dashboards.figures.labels import labelled
@@ -22,6 +23,7 @@ from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
 from nas.latency import evidence
 from nas.location import trial_name
+from nas.numbers import FIRST_FINAL, name_of, number_of
 from nas.report import trials
 from nas.report.tables import duration, reason, short
 from nas.store import Trial
@@ -60,13 +62,14 @@ def view(ask: Ask) -> View:
     lines, problem = _lines(ask, trial)
     picture = shaded(ask, trial, lines)
     curve = study.reader.curve(study.study.id, number)
-    name = trial_name(study.reader, study.study.name, number)
-    title = f"Trial {number}"
+    name = trial_name(study.reader, study.study.name, trial)
+    title = trial.name.capitalize()
     return View(
         template="trial.html",
         title=title,
         values={
             "trial": number,
+            "final": trial.final,
             "story": told,
             "architecture": trial.architecture,
             "hash": trial.architecture_hash,
@@ -131,16 +134,34 @@ def _drawn(picture: Shaded, problem: str, title: str) -> str:
 def _number(ask: Ask) -> int:
     written = ask.path.rpartition("/")[2]
     table = ask.of.table
-    if not (written.isascii() and written.isdigit() and len(written) < 10) or not len(table.rows_of([int(written)])):
-        last = int(table.number[-1]) if len(table) else None
-        there = f"The last one is {last}." if last is not None else "There are none yet."
-        raise NotFound(f"This study has no trial {written[:20]!r}. {there}")
-    return int(written)
+    number = number_of(written)
+    found = None if number is None else table.numbered(number)
+    if found is None:
+        raise NotFound(f"This study has no {_asked(written, number)}. {_there(table, number)}")
+    return found
 
 
-def _neighbour(study: StudyCache, number: int, step: int) -> int | None:
-    place = int(np.searchsorted(study.table.number, number)) + step
-    return int(study.table.number[place]) if 0 <= place < len(study.table) else None
+def _asked(written: str, number: int | None) -> str:
+    return f"trial {written[:20]!r}" if number is None or number < FIRST_FINAL else name_of(number)
+
+
+def _there(table: Tabulated, number: int | None) -> str:
+    """Which trials there are, or which finals."""
+    finals = int(table.finals.max(initial=0))
+    if number is not None and number >= FIRST_FINAL:
+        return f"It has {plural(finals, 'final')}." if finals else "It has no finals yet."
+    below = table.number[table.number < FIRST_FINAL]
+    return f"The last one is {below[-1]}." if len(below) else "There are none yet."
+
+
+def _neighbour(study: StudyCache, number: int, step: int) -> tuple[str, str] | None:
+    """(address, name) of the trial before or after this one."""
+    table = study.table
+    place = int(np.searchsorted(table.number, number)) + step
+    if not 0 <= place < len(table):
+        return None
+    found = int(table.number[place])
+    return table.address(found), table.name(found).capitalize()
 
 
 def _facts(study: StudyCache, trial: Trial) -> list[tuple[str, str, str]]:
@@ -207,6 +228,7 @@ def family_table(study: StudyCache, trial: Trial, family: Lineage) -> Table:
         rows.append(
             {
                 "trial": number,
+                "final": study.table.final(number),
                 "relation": "this trial"
                 if number == trial.number
                 else "child"
@@ -220,7 +242,7 @@ def family_table(study: StudyCache, trial: Trial, family: Lineage) -> Table:
                 + (f"; and {len(differences) - 6} more" if len(differences) > 6 else ""),
             }
         )
-    links = [f"{study.address}/trials/{row['trial']}" for row in rows]
+    links = [f"{study.address}/trials/{study.table.address(number)}" for number in shown]
     return Table(columns=FAMILY, rows=rows, links=links)
 
 

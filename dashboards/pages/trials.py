@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from dashboards.analysis.tabulated import Mask, Tabulated
@@ -9,6 +11,7 @@ from dashboards.figures.labels import labelled
 from dashboards.pages.asked import Ask
 from dashboards.pages.compare import MOST
 from dashboards.view import MOST_PER_PAGE, PER_PAGE, Column, Table
+from nas.numbers import address_of, number_of
 from nas.report.trials import BASELINE
 
 STATES = ("any", "waiting", "running", "complete", "stopped", "failed")
@@ -51,9 +54,9 @@ def trials_table(ask: Ask) -> Table:
         per_page=per_page,
         sort=key,
         descending=descending,
-        links=[f"{ask.of.address}/trials/{row['trial']}" for row in shown],
+        links=[f"{ask.of.address}/trials/{address_of(row['trial'], row['final'])}" for row in shown],
         empty="No trial matches." if len(table) else "No trial yet.",
-        chosen=parameters.wholes("trials", MOST),
+        chosen=parameters.trials("trials", MOST),
     )
 
 
@@ -85,8 +88,7 @@ def _filtered(ask: Ask, table: Tabulated) -> Mask:
         mask &= chosen
     if text := parameters.text("q").strip():
         wanted = text.removeprefix("trial ").strip()
+        number = number_of(re.sub(r"^final ", "final-", wanted))
         hashes = np.asarray([str(each).startswith(wanted) for each in table.texts["hash"]], dtype=bool)
-        mask &= hashes | (
-            table.number == int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 10 else False
-        )
+        mask &= hashes | (False if number is None else table.number == table.numbered(number))
     return mask

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import urlencode
 
+from nas.numbers import number_of
 from searchspace.errors import nearest
 
 LISTS = ("trials",)  # without JavaScript a form repeats the name for each checked box
@@ -59,15 +60,19 @@ class Parameters:
             return default
         return _whole(name, written, low, high)
 
-    def wholes(self, name: str, most: int, low: int = 0, high: int = 2**31 - 1) -> list[int]:
-        """Up to `most` whole numbers from `low` to `high`, separated by commas.
+    def trials(self, name: str, most: int) -> list[int]:
+        """The numbers of up to `most` trials, written 7 or final-2, separated by commas.
 
         Each number is returned once. Raises BadRequest for anything else.
         """
-        written = [part for part in self._query.get(name, "")[:5000].split(",") if part.strip()]
+        written = [part.strip() for part in self._query.get(name, "")[:5000].split(",") if part.strip()]
         if len(written) > most:
-            raise BadRequest(f"{name} must have at most {most} numbers, but has {len(written)}.")
-        return list(dict.fromkeys(_whole(name, part, low, high) for part in written))
+            raise BadRequest(f"{name} must have at most {most} trials, but has {len(written)}.")
+        numbers = {part: number_of(part) for part in written}
+        for part, number in numbers.items():
+            if number is None or number >= 2**31:
+                raise BadRequest(f"{name} must be numbers of trials, such as 7 or final-2, but got {part[:20]!r}.")
+        return list(dict.fromkeys(number for number in numbers.values() if number is not None))
 
     def bounds(self, name: str) -> tuple[float, float] | None:
         """Two numbers LOW,HIGH; None if they are not given. Raises BadRequest for anything else."""

@@ -23,7 +23,7 @@ from dashboards.server.parameters import NotFound
 from nas import location
 from nas.errors import NasError, StoreError
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
-from nas.store import Mark, Reader, Study, TrialState, open_reader
+from nas.store import FINAL, Mark, Reader, Study, TrialState, open_reader
 from nas.store.database.engine import file_of, parse
 from searchspace.errors import SpaceError, nearest
 
@@ -181,7 +181,8 @@ class StudyCache:
             # The verdict and the reason why the search ended are stored after the last unit.
             ended = reader.verdict(self.study.id)
             said = found[0], ended and ended.created_at
-            seen = (mark.sequence, reader.next_number(self.study.id), [vars(unit) for unit in units], said)
+            numbers = reader.next_number(self.study.id), reader.next_number(self.study.id, FINAL)
+            seen = (mark.sequence, numbers, [vars(unit) for unit in units], said)
             if seen != self._seen or self._table is None:
                 self.study = found[0]
                 self._table = tabulated(reader, self.study, self._table, self._mark)

@@ -103,7 +103,7 @@ def _is_running(store: Reader, study: Study) -> bool:
 def _tell(store: Reader, study: Study, trial: Trial, name: str, folder: Path) -> None:
     """Report one trial as one run of the callback `name`."""
     kind = registry.registry.find(name)
-    place = folder if getattr(kind, "shared", False) else folder / f"trial-{trial.number:05d}"
+    place = folder if getattr(kind, "shared", False) else folder / _name_of_folder(folder, trial)
     place.mkdir(parents=True, exist_ok=True)
     _clear(place, kind)
     run = registry.make(name, place, _about(study, trial))
@@ -112,6 +112,12 @@ def _tell(store: Reader, study: Study, trial: Trial, name: str, folder: Path) ->
             run.log(step, values)
     finally:
         run.close()
+
+
+def _name_of_folder(folder: Path, trial: Trial) -> str:
+    """The name of its own folder. Earlier versions wrote a final, too, under its number."""
+    numbered = f"trial-{trial.number:05d}"
+    return numbered if trial.final is None or (folder / numbered).exists() else f"final-{trial.final:05d}"
 
 
 def _clear(place: Path, kind: Any) -> None:
@@ -128,7 +134,7 @@ def _clear(place: Path, kind: Any) -> None:
 def _about(study: Study, trial: Trial) -> dict[str, Any]:
     """The name of the run, and its settings and final values."""
     found: dict[str, Any] = {
-        "name": f"{study.name}:{trial.number}",
+        "name": f"{study.name}:{trial.address}",
         "state": trial.state.value,
         "arm": trial.arm,
         "purpose": trial.purpose,

@@ -43,7 +43,7 @@ def architecture_argument(metavar: str = "ARCHITECTURE") -> typer.models.Argumen
     """An argument that `nas.architectures.find` understands."""
     return typer.Argument(
         metavar=metavar,
-        help="An architecture file, a name of the zoo (NAME or NAME:SIZE), or STUDY:TRIAL.",
+        help="An architecture file, a name of the zoo (NAME or NAME:SIZE), or STUDY:TRIAL (17, or final-2).",
         show_default=False,
         autocompletion=_architectures,
     )
@@ -93,6 +93,20 @@ Length = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _number(written: str) -> int:
+    from nas.numbers import number_of
+
+    number = number_of(written)
+    if number is None:
+        raise typer.BadParameter(f"a trial is written as its number, or as final-2, but got {written!r}.")
+    return number
+
+
+def trial_option(help_: str) -> typer.models.OptionInfo:
+    """The option `--trial`: the number of a trial, or final-N."""
+    return typer.Option("--trial", parser=_number, metavar="TRIAL", help=help_, show_default=False)
 
 
 def threads_option(help_: str, *, show_default: bool = True) -> typer.models.OptionInfo:

@@ -14,9 +14,10 @@ This page lists every command with its arguments and options; `nas COMMAND --hel
 stdout, everything else to stderr, and `--json` prints results as JSON. `nas --install-completion` installs completion
 of commands, studies and architectures; `nas --version` prints the version.
 
-`ARCHITECTURE` is a file, a name of the zoo (`nas zoo list`), or `STUDY:TRIAL`, as in `quickstart:17`. The database of
-a study is the one that `--storage` names, else `$NAS_STORAGE`, else `runs/STUDY.db` in the current folder. `nas search`
-and `nas plan` prefer the `storage` of the search file to `$NAS_STORAGE`.
+`ARCHITECTURE` is a file, a name of the zoo (`nas zoo list`), or `STUDY:TRIAL`, as in `quickstart:17`. A trial of the
+finals is written `quickstart:final-2`. The database of a study is the one that `--storage` names, else `$NAS_STORAGE`,
+else `runs/STUDY.db` in the current folder. `nas search` and `nas plan` prefer the `storage` of the search file to
+`$NAS_STORAGE`.
 
 `python -m nas.cli.reference > docs/commands.md` writes this page from the help texts; a test compares the two.
 """

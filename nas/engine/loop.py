@@ -32,6 +32,7 @@ from nas.finals import judgement, result
 from nas.finals.entrants import TRAINED
 from nas.finals.finals import Finals
 from nas.finals.result import Report
+from nas.numbers import name_of
 from nas.objectives.contract import NoMetric
 from nas.report import control
 from nas.report.console import Reporter
@@ -232,7 +233,7 @@ class Search:
         if ended.recorded:
             self.reporter.ended(unit, ended.values, ended.failure, outcome)
         else:
-            self.reporter.say(f"trial {unit.number} rung {unit.rung}: another process has taken it over")
+            self.reporter.say(f"{name_of(unit.number, unit.final)} rung {unit.rung}: another process has taken it over")
 
     def _ended(self, unit: Unit, outcome: Outcome) -> Ended:
         """Record an outcome. Raises NoMetric, with what to do, if an objective names a metric that is not there."""
@@ -308,5 +309,5 @@ def _nothing_found(store: Store, study: Study) -> NothingFound:
     return NothingFound(
         f"The study {study.name!r} has no result: every trial failed "
         f"({', '.join(f'{count} {kind}' for kind, count in kinds.most_common())}).",
-        f"Trial {first.number}, for one: {first.error_kind}: {first.error_text}",
+        f"{first.name.capitalize()}, for one: {first.error_kind}: {first.error_text}",
     )

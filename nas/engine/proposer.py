@@ -98,7 +98,7 @@ class Proposer:
     def _tell_all(self) -> bool:
         """Tell all results; False if there is one of a trial that another process added a moment ago."""
         while (result := self._result()) is not None:
-            if result.number >= self._next:
+            if result.purpose == SEARCH and result.number >= self._next:
                 self._unread.appendleft(result)
                 return False
             self._tell(result)

@@ -38,7 +38,7 @@ def _front(winner: Winner) -> str:
 
 def _title(winner: Winner) -> str:
     study = winner.origin.get("study")
-    return f"{study}, trial {winner.trial}" if study else f"Architecture {winner.architecture.short}"
+    return f"{study}, {winner.name}" if study else f"Architecture {winner.architecture.short}"
 
 
 def _about(winner: Winner) -> str:

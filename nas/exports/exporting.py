@@ -21,7 +21,8 @@ FILES = {"yaml", "safetensors"}  # formats of one file each, which need no folde
 def chosen(reference: str, storage: str | None, *, best: bool = False, trial: int | None = None) -> Iterator[Winner]:
     """What to export: a trial, an exported file or folder, or the folder of a training. Its store is open inside.
 
-    reference: STUDY with `best` or `trial`, STUDY:TRIAL, or a path. Raises UsageError if it does not name exactly one.
+    reference: STUDY with `best` or `trial`; STUDY:TRIAL, such as quickstart:17 or quickstart:final-2; or a path. Raises
+    UsageError if it does not name exactly one.
     """
     from nas import location
     from nas.exports import winner
@@ -56,7 +57,7 @@ def written(
     A folder is checked unless `check` is false. latency: the tolerance of the check, a fraction. Raises UsageError or
     NasError as `files.write_folder` does.
     """
-    name = f"{found.origin.get('study', Path(reference).stem)}-{found.trial}"
+    name = f"{found.origin.get('study', Path(reference).stem)}-{found.address}"
     if not set(formats) <= FILES if out is None else _is_folder(out, formats):
         return files.write_folder(found, out or Path(name), formats, check=check, latency=latency)
     path = out or Path(f"{name}.yaml")

@@ -37,7 +37,7 @@ def origin(
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "architecture": source.hash,
         "study": study.name,
-        "trial": trial.number,
+        **({"trial": trial.number} if trial.final is None else {"final": trial.final}),
         "lineage": lineage(store, study, trial),
         "search": {
             "state": trial.state.value,
@@ -106,7 +106,7 @@ def _finals(store: Reader, study: Study, trained: Trial, finals: FinalsResult, e
     """The run whose weights are exported, the results of all seeds, and for the winner the stored verdict."""
     steps = store.units(study.id, trained.number)[-1].steps
     found: dict[str, Any] = {
-        "trial": trained.number,
+        "final": trained.final,
         "seed": trained.seed,
         "steps": steps,
         "metrics": current(store.metrics(study.id, trained.number, 0)),
@@ -154,7 +154,7 @@ def horizon(config: SearchConfig, trial: Trial, steps: int) -> int:
 
 def lineage(store: Reader, study: Study, trial: Trial) -> list[str]:
     """The trial and its ancestors, nearest first, each with the operator that made it."""
-    lines = [f"trial {trial.number} ({trial.operator})"]
+    lines = [f"{trial.name} ({trial.operator})"]
     queue, seen = list(trial.parents), {trial.number}
     while queue and len(lines) <= ANCESTORS:
         number = queue.pop(0)
@@ -162,6 +162,6 @@ def lineage(store: Reader, study: Study, trial: Trial) -> list[str]:
             continue
         seen.add(number)
         parent = store.trial(study.id, number)
-        lines.append(f"trial {number} ({parent.operator}, {parent.architecture_hash[:12]})")
+        lines.append(f"{parent.name} ({parent.operator}, {parent.architecture_hash[:12]})")
         queue += parent.parents
     return lines

@@ -46,7 +46,7 @@ def stored(store: Reader, study: Study, trial: Trial) -> StoredArchitecture:
     Raises SpaceError or BlockProblem if it then cannot be read.
     """
     config = SearchConfig.stored(study.config)
-    hash, name = trial.architecture_hash, f"{study.name}:{trial.number}"
+    hash, name = trial.architecture_hash, f"{study.name}:{trial.address}"
     drawing = kept(store.drawing(study.id, hash))
     if drawing and drawing.rows[0].label.split(" ")[0] in ONE_LENGTH:
         costs = costs_at(drawing.length, drawing.cost)

@@ -12,6 +12,7 @@ from nas.errors import NasError
 from nas.exports.origin import origin
 from nas.exports.paths import TRAINING
 from nas.exports.stored import StoredArchitecture, costs_at, stored
+from nas.numbers import FIRST_FINAL, address_of, name_of
 from nas.report import earlier
 from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial
@@ -34,9 +35,20 @@ class Winner:
     """
 
     trial: int
+    final: int | None  # its number among the finals, from 1; None for a trial of the search
     source: Architecture | StoredArchitecture
     origin: Mapping[str, Any]
     weights: Callable[[], Mapping[str, Tensor]]
+
+    @property
+    def name(self) -> str:
+        """What people call it: trial 7, or final 2."""
+        return name_of(self.trial, self.final)
+
+    @property
+    def address(self) -> str:
+        """What follows the name of its study: 7, or final-2."""
+        return address_of(self.trial, self.final)
 
     @property
     def architecture(self) -> Architecture:
@@ -76,8 +88,10 @@ def of_record(record: Recorded) -> Winner:
         )
         found["search"] = {**found.get("search", {}), "steps": kept.best_step, "metrics": dict(metrics)}
         found["costs"] = _costs(record.architecture, dict(found.get("costs") or {}), metrics)
+    final = None if found.get("final") is None else int(found["final"])
     return Winner(
-        int(found.get("trial") or 0),
+        int(found.get("trial") or 0) if final is None else FIRST_FINAL + final - 1,
+        final,
         record.architecture,
         {name: value for name, value in found.items() if value is not None},
         lambda: weights.of_record(record),
@@ -100,11 +114,11 @@ def winner(store: Reader, study: Study, number: int) -> Winner:
     entrants = finals.entrants if finals else ()
     entrant = next((each for each in entrants if each.hash == trial.architecture_hash), None)
     trained = _trained(store, study, trial, finals, entrant)
-    for each in {number, trained.number}:
+    for each in {trial.number, trained.number}:
         store.check_result(study.id, each, verdict=entrant is not None)
     source = stored(store, study, trial)
     header = origin(store, study, trial, trained, source, finals, entrant)
-    return Winner(number, source, header, partial(_weights, store, study, trained))
+    return Winner(trial.number, trial.final, source, header, partial(_weights, store, study, trained))
 
 
 def _finals(store: Reader, study: Study) -> FinalsResult | None:
@@ -128,7 +142,9 @@ def _weights(store: Reader, study: Study, trained: Trial) -> Mapping[str, Tensor
 
     kept = [unit for unit in store.units(study.id, trained.number) if unit.checkpoint_uri]
     if not kept:
-        raise NasError(f"Trial {trained.number} has no checkpoint: it was trained with `checkpoints: null`, or failed.")
+        raise NasError(
+            f"{trained.name.capitalize()} has no checkpoint: it was trained with `checkpoints: null`, or failed."
+        )
     last = kept[-1]
     try:
         return checkpoints.weights(Checkpoint(last.checkpoint_uri or "", last.checkpoint_sha256 or ""))
@@ -139,4 +155,4 @@ def _weights(store: Reader, study: Study, trained: Trial) -> Mapping[str, Tensor
             if some
             else ""
         )
-        raise NasError(f"The weights of trial {trained.number} cannot be exported. {error}{why}") from None
+        raise NasError(f"The weights of {trained.name} cannot be exported. {error}{why}") from None

@@ -19,6 +19,7 @@ from nas.finals.plan import Options, plan
 from nas.finals.runs import Recorded, Run, final_runs, tuning_runs, winner_runs
 from nas.objectives.contract import Objective
 from nas.store import Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
+from nas.store.records import FINAL
 
 
 class Finals:
@@ -48,10 +49,10 @@ class Finals:
         while True:
             added = self.store.add_trial(
                 self.study.id,
-                self.store.next_number(self.study.id),
+                self.store.next_number(self.study.id, FINAL),
                 (run.entrant.architecture.hash, run.entrant.architecture.text()),
                 seed=run.seed,
-                purpose="final",
+                purpose=FINAL,
                 operator=run.operator,
                 parents=(run.entrant.trial,),
                 choices=entrants.recorded(run.entrant),
@@ -74,7 +75,7 @@ class Finals:
 
     def recorded(self) -> Recorded:
         """The trials of the finals as the store has them now."""
-        read = self.store.trials(self.study.id, purposes=("final",), first=self._first, light=True)
+        read = self.store.trials(self.study.id, purposes=(FINAL,), first=self._first, light=True)
         self._trials |= {each.number: each for each in read}
         open_or_failed = (each.number for each in read if each.state is not TrialState.COMPLETE)
         self._first = min(open_or_failed, default=max(self._trials, default=-1) + 1)
@@ -165,7 +166,7 @@ class Finals:
     @cached_property
     def _of_search(self) -> tuple[list[Entrant], list[Entrant]]:
         """Architectures that entered before stay, if a larger budget brings others."""
-        trials = self.store.trials(self.study.id, purposes=("final",))
+        trials = self.store.trials(self.study.id, purposes=(FINAL,))
         entered = {trial.parents[0] for trial in trials if trial.operator == "finalist"}
         return entrants.best_of_search(self.config, self.store, self.study, self.objective, entered)
 

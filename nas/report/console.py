@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from nas.errors import StoreError
+from nas.numbers import name_of
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
 from nas.report.forecasts import eta
 from nas.report.lines import Head, unit_text
@@ -126,7 +127,7 @@ class Reporter:
         self._last = time.monotonic()
         self._interval = SHARE * (self._last - now)
         names = {(unit.number, unit.rung): unit.name for unit in units}
-        named = {names.get(key, f"trial {key[0]} rung {key[1]}"): each for key, each in sorted(running.items())}
+        named = {names.get(key, f"{name_of(key[0])} rung {key[1]}"): each for key, each in sorted(running.items())}
         if self._bar:
             self._bar.update(head, named)
             return

@@ -8,6 +8,7 @@ from datetime import datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from nas.numbers import final_of
 from nas.report.tables import short
 
 if TYPE_CHECKING:
@@ -63,6 +64,12 @@ class Entrant:
     def halts_elsewhere(self) -> bool:
         """Whether halting blocks stopped at another depth in the finals than in the search."""
         return self.flops_in_runs not in (None, self.flops)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data. finals: `trials` by their numbers among the finals; null for those of earlier versions."""
+        return vars(self) | {
+            "finals": {steps: [final_of(each) for each in some] for steps, some in self.trials.items()}
+        }
 
     def row(self) -> dict[str, Any]:
         """One row of the table of the finals."""
@@ -162,7 +169,7 @@ class FinalsResult:
             "architecture": self.winner.architecture,
             "lengths": self.lengths,
             "seeds": self.seeds,
-            "entrants": [vars(each) for each in self.entrants],
+            "entrants": [each.to_dict() for each in self.entrants],
             "against": self.against,
             "word": self.word,
             "verdicts": self.verdicts,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.latency import evidence
+from nas.numbers import address_of, name_of
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
 from nas.report.tables import reason
 from nas.store import TrialState
@@ -145,7 +146,7 @@ def story(store: Reader, study: Study, number: int) -> dict[str, Any]:
     Raises UsageError if there is no such trial.
     """
     trial = store.trial(study.id, number)
-    open_units = [each for each in progress(store, study) if each.number == number]
+    open_units = [each for each in progress(store, study) if each.number == trial.number]
     activities = {(each.kind, each.rung): each.activity.value for each in open_units}
     return {
         "study": study.name,
@@ -167,7 +168,7 @@ def story(store: Reader, study: Study, number: int) -> dict[str, Any]:
                 "kind": unit.kind.value,
                 **({"activity": found} if (found := activities.get((unit.kind.value, unit.rung))) else {}),
             }
-            for unit in store.units(study.id, number)
+            for unit in store.units(study.id, trial.number)
         ],
         "final": trial.final,
         "arm": trial.arm,
@@ -197,10 +198,10 @@ def story_text(told: Mapping[str, Any], trial: str | None = None) -> str:
     trial: the name of the trial in commands, if STUDY:NUMBER is not enough.
     """
     parents = ", ".join(f"trial {number}" for number in told["parents"])
-    name = f"trial {told['trial']}" if told["final"] is None else f"final {told['final']} (trial {told['trial']})"
+    name = name_of(told["trial"], told["final"])
     state = told["activity"] or told["state"]
     lines = [f"{told['study']} {name}: {state}; {told['operator']}{parents and f' of {parents}'}"]
-    trial = trial or f"{told['study']}:{told['trial']}"
+    trial = trial or f"{told['study']}:{address_of(told['trial'], told['final'])}"
     lines += [evidence.sentence(name, found, trial) for name, found in told["evidence"].items()]
     if told["error"]:
         lines.append(f"{told['error']['kind']}: {reason(told['error']['text'] or '')}")

@@ -14,13 +14,13 @@ LONGEST = 2000  # characters of a text of Ray; some of its messages end with a p
 # Ray lists the processes of the node with their command lines, which may be other users' and hold their secrets.
 _PROCESSES = re.compile(r"Top \d+ memory users:.*?(?=^Refer to|\Z)", re.DOTALL | re.MULTILINE)
 _PROCESS = re.compile(r"^(?:Top \d+ memory users: )?\d+\t([\d.]+)\t(.*)$", re.MULTILINE)
-_UNIT = re.compile(r"ray::trial (\d+) rung (\d+) of (\S+)")
+_UNIT = re.compile(r"ray::((?:trial|final) \d+) rung (\d+) of (\S+)")
 _MEMORY = re.compile(r"was ([\d.]+)GB used / ([\d.]+)GB")
 
 
 def name(work: Work) -> str:
     """The name of a unit's task in Ray, which is also the title of its process."""
-    return f"trial {work.trial} rung {work.rung} of {work.study}"
+    return f"{work.name} rung {work.rung} of {work.study}"
 
 
 def failure(error: ray.exceptions.RayError, work: Work) -> Failure:
@@ -74,7 +74,7 @@ def _process(gigabytes: str, title: str, work: Work) -> _Process:
     found = _UNIT.match(title)
     if found is None:
         return _Process(float(gigabytes), "", ours=False)
-    trial, rung, study = int(found[1]), int(found[2]), found[3].rstrip(".")  # Ray cuts long titles
+    trial, rung, study = found[1], int(found[2]), found[3].rstrip(".")  # Ray cuts long titles
     of_study = "" if work.study.startswith(study) else f" of study {study}"
-    ours = not of_study and (trial, rung) == (work.trial, work.rung)
-    return _Process(float(gigabytes), f"trial {trial} rung {rung}{of_study}", ours)
+    ours = not of_study and (trial, rung) == (work.name, work.rung)
+    return _Process(float(gigabytes), f"{trial} rung {rung}{of_study}", ours)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, CursorResult, Select, bindparam, case, null, select, type_coerce
 
 from nas.errors import DamageError
+from nas.numbers import FIRST_FINAL
 from nas.store.models import architecture, trial, unit
 from nas.store.queries import next_number, read_values, select_values
 from nas.store.records import Trial, TrialState, Unit, UnitKind, UnitState
@@ -46,6 +47,7 @@ _LIGHT_RESULTS = _results(case((unit.c.rung > 0, _CHOICES), else_=null()).label(
 _STARTED = (
     select(*trial.c[*_OF_START], _CHOICES.label("choices"))
     .where(trial.c.study_id == bindparam("study"), trial.c.number >= bindparam("number"))
+    .where(trial.c.number < FIRST_FINAL)  # the strategy knows nothing of the finals
     .order_by(trial.c.number)
     .limit(bindparam("most"))
 )
@@ -78,9 +80,10 @@ def results_since(
 def since(
     connection: Connection, study_id: int, number: int, sequence: int, limit: int
 ) -> tuple[list[Trial], list[Unit]]:
-    """The trials from `number` on and the units that ended after place `sequence`, at most `limit` of each; light.
+    """The trials of the search from `number` on and the units that ended after place `sequence`, at most `limit` of
+    each; light.
 
-    The trials have neither values nor a rung.
+    The trials have neither values nor a rung. The finals of earlier versions, numbered like them, are among them.
     """
     new = next_number(connection, study_id) > number  # mostly there is none
     asked = {"study": study_id, "number": number, "most": limit}

@@ -7,12 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
 
 from nas.errors import UsageError
 from nas.metrics import CURVE
+from nas.numbers import FIRST_FINAL, name_of
 from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit, unit_is_open
 from nas.store.records import (
+    FINAL,
+    MAIN,
     PURPOSES,
     SEARCH,
     Failed,
@@ -41,7 +44,9 @@ _TRIAL = select(
 ).join(architecture, architecture.c.hash == trial.c.architecture_hash)
 
 # The loop of a search asks this after every trial. It is built once: building it costs more than running it.
-_HIGHEST = select(func.max(trial.c.number)).where(trial.c.study_id == bindparam("study"))
+_HIGHEST = select(func.max(trial.c.number)).where(trial.c.study_id == bindparam("study"), trial.c.number < FIRST_FINAL)
+_IS_FINAL = (trial.c.purpose == FINAL) & (trial.c.arm == MAIN)
+_LAST_FINAL = select(func.max(trial.c.place)).where(trial.c.study_id == bindparam("study"), _IS_FINAL)
 
 
 def study_by_name(connection: Connection, name: str) -> Study:
@@ -106,10 +111,18 @@ def trained_seconds(connection: Connection, study_id: int, purpose: str | None) 
     return connection.execute(statement).scalar() or 0.0
 
 
-def next_number(connection: Connection, study_id: int) -> int:
-    """The lowest number above all trials."""
-    highest = connection.execute(_HIGHEST, {"study": study_id}).scalar()
-    return 0 if highest is None else highest + 1
+def next_number(connection: Connection, study_id: int, purpose: str = SEARCH) -> int:
+    """The number of the next trial of this purpose.
+
+    The search counts on from all trials below FIRST_FINAL: those of the finals of earlier versions are among them.
+    """
+    last = connection.execute(_HIGHEST if purpose == SEARCH else _LAST_FINAL, {"study": study_id}).scalar()
+    return (0 if purpose == SEARCH else FIRST_FINAL) + (0 if last is None else last + 1)
+
+
+def has_number(number: int) -> ColumnElement[bool]:
+    """Whether a row of trials is that of this number. A final of an earlier version has two, see `nas.numbers`."""
+    return trial.c.number == number if number < FIRST_FINAL else _IS_FINAL & (trial.c.place == number - FIRST_FINAL)
 
 
 def trials(
@@ -153,13 +166,21 @@ def light_trials(connection: Connection, unit_ids: Collection[int]) -> dict[int,
 
 
 def trial_by_number(connection: Connection, study_id: int, number: int) -> Trial:
-    """The trial with this number. Raises UsageError, which names the last trial, if there is none."""
-    found = _read_trials(connection, _TRIAL.where(trial.c.study_id == study_id, trial.c.number == number))
+    """The trial with this number. Raises UsageError, which says which there are, if there is none."""
+    found = _read_trials(connection, _TRIAL.where(trial.c.study_id == study_id, has_number(number)))
     if not found:
-        highest = next_number(connection, study_id) - 1
-        there = f"the last one is {highest}" if highest >= 0 else "there are none yet"
-        raise UsageError(f"No trial {number} in this study: {there}.")
+        purpose = SEARCH if number < FIRST_FINAL else FINAL
+        last = next_number(connection, study_id, purpose) - 1
+        raise UsageError(f"No {name_of(number)} in this study: {known_numbers(purpose, last)}.")
     return found[0]
+
+
+def known_numbers(purpose: str, last: int) -> str:
+    """Which trials of a purpose there are, for messages. last: the highest number, or one below the first."""
+    if purpose == SEARCH:
+        return f"the last one is {last}" if last >= 0 else "there are none yet"
+    count = last - FIRST_FINAL + 1
+    return f"it has {count} final{'s' if count > 1 else ''}" if count > 0 else "it has no finals yet"
 
 
 _SUMMARY = (
@@ -230,7 +251,7 @@ def architecture_by_prefix(connection: Connection, prefix: str) -> tuple[str, st
 
 def _units(study_id: int, number: int, *columns: Any) -> Select:
     joined = select(*columns).join(trial, trial.c.id == unit.c.trial_id)
-    return joined.where(trial.c.study_id == study_id, trial.c.number == number)
+    return joined.where(trial.c.study_id == study_id, has_number(number))
 
 
 def _read_trials(connection: Connection, statement: Select) -> list[Trial]:

@@ -16,6 +16,7 @@ from nas.store import drawings, finals, leases, log, measurements, queries
 from nas.store.database.engine import Database
 from nas.store.measurements import Measured, Measurement
 from nas.store.records import (
+    SEARCH,
     Failed,
     Mark,
     Owner,
@@ -218,8 +219,9 @@ class Reader:
         """The time spent in the units (of this purpose) that ended, summed over the workers."""
         return self._read(queries.trained_seconds, study_id, purpose)
 
-    def next_number(self, study_id: int) -> int:
-        return self._read(queries.next_number, study_id)
+    def next_number(self, study_id: int, purpose: str = SEARCH) -> int:
+        """The number of the next trial of this purpose."""
+        return self._read(queries.next_number, study_id, purpose)
 
     def best(
         self,

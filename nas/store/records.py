@@ -13,6 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from nas.numbers import address_of, name_of
+
 
 class TrialState(StrEnum):
     """The state of a trial. The last three are final."""
@@ -92,7 +94,7 @@ class Trial:
     """A trial. `values` are the objectives at its highest finished rung, empty before the first."""
 
     id: int
-    number: int
+    number: int  # see `nas.numbers`
     place: int = 0  # among the trials of its arm and purpose
     arm: str = MAIN
     purpose: str
@@ -125,6 +127,21 @@ class Trial:
     def final(self) -> int | None:
         """Its number among the trials of the finals, from 1; None for a trial of the search."""
         return final_number(self.purpose, self.place)
+
+    @property
+    def name(self) -> str:
+        """What people call it: trial 7, or final 2."""
+        return name_of(self.number, self.final)
+
+    @property
+    def shown(self) -> int | str:
+        """What a column of trials shows: 7, or final 2."""
+        return self.number if self.final is None else self.name
+
+    @property
+    def address(self) -> str:
+        """What follows STUDY: in commands, and what ends the address of its page: 7, or final-2."""
+        return address_of(self.number, self.final)
 
 
 @dataclass(frozen=True, kw_only=True)

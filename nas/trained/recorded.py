@@ -110,13 +110,14 @@ def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
 
     config, trial = SearchConfig.stored(study.config), store.trial(study.id, number)
     blocks.load(config.blocks)
+    named = {"trial": number} if trial.final is None else {"final": trial.final}
     units = [each for each in store.units(study.id, number) if each.kind is UnitKind.TRAIN]
     done = [each for each in units if each.state is UnitState.DONE]
     kept = [each for each in done if each.checkpoint_uri]
     steps = done[-1].steps if done else (units[-1].steps if units else None)
     return Recorded(
-        name=f"{study.name}:{number}",
-        architecture=Architecture.parse(trial.architecture, f"{study.name}:{number}"),
+        name=f"{study.name}:{trial.address}",
+        architecture=Architecture.parse(trial.architecture, f"{study.name}:{trial.address}"),
         task={config.task.name: config.task.options},
         task_source=config.task_source,
         blocks=config.blocks,
@@ -131,7 +132,7 @@ def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
         vocabulary=factory.vocabulary(config),
         data_sha256=study.data_hash or "",
         checkpoint=Checkpoint(kept[-1].checkpoint_uri or "", kept[-1].checkpoint_sha256 or "") if kept else None,
-        header={"study": study.name, "trial": number, "lineage": lineage(store, study, trial)},
+        header={"study": study.name, **named, "lineage": lineage(store, study, trial)},
     )
 
 

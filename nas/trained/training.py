@@ -33,7 +33,7 @@ from nas.training.unit import run
 from nas.work import Checkpoint, Outcome, Work
 from searchspace.model.build import build
 
-DESCENT = ("study", "trial", "lineage", "licence")  # of the trial that is trained further
+DESCENT = ("study", "trial", "final", "lineage", "licence")  # of the trial that is trained further
 
 Say = Callable[[int, Mapping[str, float]], None]
 

@@ -61,7 +61,8 @@ def run(work: Work, progress: Report | None = None, started: Callable[[], None] 
             partial.clear(work)
         else:
             if training is not None and work.checkpoint is not None:
-                name = f"trial-{work.trial:06d}-rung-{work.rung}"
+                kind, number = work.name.split(" ")
+                name = f"{kind}-{number:0>6}-rung-{work.rung}"
                 unit.result["checkpoint"] = checkpoints.write(training.state(), work.checkpoint, name)
                 partial.clear(work)
     seconds = time.monotonic() - began
@@ -76,7 +77,7 @@ def _save(training: Training, work: Work) -> None:
             raise ValueError("its step takes too long to wait for its end")
         partial.save(training, work)
     except Exception as error:
-        log.warning("Could not save trial %d, so it goes on from an earlier state: %s", work.trial, error)
+        log.warning("Could not save %s, so it goes on from an earlier state: %s", work.name, error)
 
 
 def _device(name: str) -> torch.device:
@@ -177,7 +178,7 @@ class Unit:
                 )
             training.restore(state)
         except (CheckpointLost, RuntimeError, KeyError, ValueError) as error:  # the last three: another model's state
-            log.warning("Trial %d starts from scratch: %s", self.work.trial, error)
+            log.warning("%s starts from scratch: %s", self.work.name.capitalize(), error)
             return self._fresh(task), True
         return training, False
 

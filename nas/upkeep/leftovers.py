@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 STALE_SECONDS = 600.0  # a file that is being written changes more often
-CHECKPOINT = re.compile(r"trial-\d{6,}-rung-\d+-[0-9a-f]{16}\.pt")
+CHECKPOINT = re.compile(r"(?:trial|final)-\d{6,}-rung-\d+-[0-9a-f]{16}\.pt")
 PARTIAL = re.compile(r"partial-[0-9a-f]{32}-[0-9a-f]{16}\.pt")
 UNFINISHED = re.compile(rf"({CHECKPOINT.pattern}|{PARTIAL.pattern})\.\d+(-[0-9a-f]+)?\.unfinished")
 RAY_MARK = "tessera.json"  # in the folder of a Ray session that a search started

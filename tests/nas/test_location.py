@@ -33,7 +33,7 @@ def test_a_suggested_command_names_a_database_that_is_not_found_by_the_name_of_t
 def test_a_suggested_command_leaves_out_the_database_of_the_environment(monkeypatch):
     monkeypatch.setenv(location.VARIABLE, "other.db")
     assert location.command(at("sqlite:///other.db"), "s", "best", "s") == "nas best s"
-    assert location.trial_name(at("runs/s.db"), "s", 3) == "s:3 --storage runs/s.db"
+    assert location.trial_name(at("runs/s.db"), "s", SimpleNamespace(address="3")) == "s:3 --storage runs/s.db"
     monkeypatch.setenv(location.VARIABLE, "mongodb://host/nas")  # with --storage the environment does not matter
     assert location.command(at("runs/s.db"), "s", "best", "s") == "nas best s --storage runs/s.db"
 

@@ -50,7 +50,7 @@ def show(
         store, study = location.open_existing(trial[0], storage)
         with store:
             history, stored = trials.story(store, study, trial[1]), store.trial(study.id, trial[1])
-            named = location.trial_name(store, study.name, trial[1])
+            named = location.trial_name(store, study.name, stored)
             if length is None and batch == 1 and not defaults:
                 drawing = kept(store.drawing(study.id, stored.architecture_hash))
                 found = stored.architecture_hash, stored.architecture

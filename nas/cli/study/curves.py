@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Storage, StudyName
+from nas.cli.options import AsJson, Storage, StudyName, trial_option
 from nas.cli.output import note, print_json, print_rows, say
 from nas.errors import UsageError
+from nas.store.records import Trial
 from searchspace.language.collecting import collected_later
 from searchspace.wording import plural
 
@@ -22,7 +23,7 @@ WIDTH = 40  # points that a line shows
 def curves(
     study: StudyName,
     trial: Annotated[
-        list[int] | None, typer.Option(min=0, help="Only these trials. Default: the best; with --to, all.")
+        list[int] | None, trial_option("Only these trials, such as 17 or final-2. Default: the best; with --to, all.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="The largest number of trials.")] = 10,
     every: Annotated[bool, typer.Option("--all", help="Every trial, in the order of their numbers.")] = False,
@@ -50,22 +51,23 @@ def curves(
         raise UsageError("--out and --follow need --to, such as --to tensorboard.")
     store, found = location.open_existing(study, storage)
     with store:
-        chosen = [store.trial(found.id, number).number for number in trial or ()]  # raises for one that does not exist
+        chosen = [store.trial(found.id, number) for number in trial or ()]  # raises for one that does not exist
         if to is not None:
-            _tell(store, found, to, out or Path(f"{found.name}-curves"), follow, chosen, as_json)
+            _tell(
+                store, found, to, out or Path(f"{found.name}-curves"), follow, [each.number for each in chosen], as_json
+            )
             return
-        if chosen:
-            numbers = chosen
-        elif every:
-            numbers = [each.number for each in store.trials(found.id)]
-        else:
-            numbers = [each.number for each in report.best(store, found, None, limit)]
-            numbers += [each.number for each in store.trials(found.id) if each.state.value == "running"]
-        lines = {number: report.curve(store, found, number) for number in dict.fromkeys(numbers)}
+        if every and not chosen:
+            chosen = store.trials(found.id, light=True)
+        elif not chosen:
+            chosen = report.best(store, found, None, limit)
+            chosen += store.trials(found.id, states=("running",), light=True)
+        different = {each.number: each for each in chosen}.values()
+        lines = [(each, report.curve(store, found, each.number)) for each in different]
     if as_json:
-        print_json([{"trial": number, "curve": points} for number, points in lines.items()])
+        print_json([{"trial": each.number, "final": each.final, "curve": points} for each, points in lines])
     else:
-        print_rows([_row(number, points) for number, points in lines.items()], False, empty="No trial has a curve yet.")
+        print_rows([_row(each, points) for each, points in lines], False, empty="No trial has a curve yet.")
 
 
 def _tell(store: Any, study: Any, to: str, out: Path, follow: bool, trials: list[int], as_json: bool) -> None:
@@ -77,7 +79,7 @@ def _tell(store: Any, study: Any, to: str, out: Path, follow: bool, trials: list
         raise UsageError(f"--to names the tools with commas, such as csv,tensorboard, but got {to!r}.")
     count = 0
     for number, name in told(store, study, names, out, follow=follow, trials=trials or None):
-        note(f"trial {number}: {name}")
+        note(f"{store.trial(study.id, number).name}: {name}")
         count += 1
     if as_json:
         print_json({"folder": str(out), "written": count})
@@ -85,11 +87,11 @@ def _tell(store: Any, study: Any, to: str, out: Path, follow: bool, trials: list
         say(f"{plural(count, 'run')} written to {out}.")
 
 
-def _row(number: int, points: list[tuple[int, float | None]]) -> dict[str, Any]:
+def _row(trial: Trial, points: list[tuple[int, float | None]]) -> dict[str, Any]:
     values = [value for _, value in points if value is not None]
     first, last = (values[0], values[-1]) if values else (None, None)
     steps = points[-1][0] if points else 0
-    return {"trial": number, "steps": steps, "first": first, "last": last, "training loss": _drawn(values)}
+    return {"trial": trial.shown, "steps": steps, "first": first, "last": last, "training loss": _drawn(values)}
 
 
 def _drawn(values: list[float]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Storage
+from nas.cli.options import AsJson, Storage, trial_option
 from nas.cli.output import note, print_json, say
 from nas.errors import NasError, UsageError
 
@@ -25,7 +25,7 @@ def export(
         ),
     ],
     best: Annotated[bool, typer.Option("--best", help="The winner of the finals, or else the best trial.")] = False,
-    trial: Annotated[int | None, typer.Option(min=0, help="The trial to export.", show_default=False)] = None,
+    trial: Annotated[int | None, trial_option("The trial to export: 17, or final-2.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -70,16 +70,22 @@ def export(
         if not printed:
             exported = exporting.written(found, study, out, formats, check=check, latency=tolerance)
     if exported is None:
-        print_json({"trial": found.trial, "text": text(found)}) if as_json else say(text(found), end="")
+        print_json({"trial": found.trial, "final": found.final, "text": text(found)}) if as_json else say(
+            text(found), end=""
+        )
         return
     is_folder = exported.path.is_dir()
     if as_json:
         wrong = {"wrong": exported.wrong, "checked": exported.checked is not None} if is_folder else {}
-        print_json({"trial": found.trial, "files": [str(each) for each in exported.files], **wrong})
+        print_json(
+            {"trial": found.trial, "final": found.final, "files": [str(each) for each in exported.files], **wrong}
+        )
     else:
         for each in exported.files:
             say(str(each))
         shown = exported.path / files.ARCHITECTURE if is_folder else exported.path
-        note(f"Trial {found.trial}. Look at it with `nas show {shown}`, train it with `nas train {exported.path}`.")
+        note(
+            f"{found.name.capitalize()}. Look at it with `nas show {shown}`, train it with `nas train {exported.path}`."
+        )
     if exported.wrong:
         raise NasError(exported.failure)

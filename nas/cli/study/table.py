@@ -77,6 +77,7 @@ def _rows(store: Reader, study: Study) -> list[dict[str, Any]]:
             "state": trial.state.value,
             "activity": activity,
             "purpose": trial.purpose,
+            "final": trial.final,
             "arm": trial.arm,
             "operator": trial.operator,
             "parents": " ".join(map(str, trial.parents)),

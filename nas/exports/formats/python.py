@@ -9,7 +9,7 @@ from nas.exports.paths import beside
 from nas.exports.registry import export_format
 from nas.exports.winner import Winner
 
-SHOWN = ("study", "trial", "lineage", "data_sha256", "licence")  # of the header, in the docstring of the file
+SHOWN = ("study", "trial", "final", "lineage", "data_sha256", "licence")  # of the header, in the docstring of the file
 
 
 @export_format("python")

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Integer, Table, Text, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from nas.numbers import FIRST_FINAL
 from nas.store.database.engine import Database, transaction
 from nas.store.device_models import metadata
 from nas.store.types import Document, Moment, decoded
@@ -182,9 +183,15 @@ _INVARIANTS = (
      SELECT s.id FROM study s WHERE s.sequence <> (SELECT count(*) FROM unit u WHERE u.study_id = s.id
      AND u.sequence IS NOT NULL) OR s.sequence <> (SELECT coalesce(max(u.sequence), 0) FROM unit u
      WHERE u.study_id = s.id)"""),
-    ("trial", "its numbers have a gap before this row", """
-     SELECT t.id FROM trial t WHERE t.number > 0 AND NOT EXISTS (SELECT 1 FROM trial o WHERE o.study_id = t.study_id
-     AND o.number = t.number - 1)"""),
+    ("trial", "its numbers have a gap before this row", f"""
+     SELECT t.id FROM trial t WHERE t.number > 0 AND t.number < {FIRST_FINAL} AND NOT EXISTS (SELECT 1 FROM trial o
+     WHERE o.study_id = t.study_id AND o.number = t.number - 1)"""),
+    ("trial", "its number is not that of its place among the finals", f"""
+     SELECT t.id FROM trial t WHERE t.number >= {FIRST_FINAL}
+     AND (t.purpose <> 'final' OR t.number <> {FIRST_FINAL} + t.place)"""),
+    ("trial", "the finals have a gap before this row", """
+     SELECT t.id FROM trial t WHERE t.purpose = 'final' AND t.place > 0 AND NOT EXISTS (SELECT 1 FROM trial o
+     WHERE o.study_id = t.study_id AND o.arm = t.arm AND o.purpose = t.purpose AND o.place = t.place - 1)"""),
     ("trial", "no unit of its highest finished rung is done", """
      SELECT t.id FROM trial t WHERE t.rung IS NOT NULL AND NOT EXISTS (SELECT 1 FROM unit u WHERE u.id = t.last_unit
      AND u.trial_id = t.id AND u.rung = t.rung AND u.kind = 'train' AND u.state = 'done' AND u.steps = t.steps)"""),

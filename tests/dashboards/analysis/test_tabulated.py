@@ -13,6 +13,7 @@ from dashboards.analysis import lineage as analysis_lineage
 from dashboards.analysis.lineage import Lineage, changed, distance, lineage
 from dashboards.analysis.tabulated import tabulated
 from nas import report
+from nas.numbers import FIRST_FINAL
 from nas.store import open_reader, open_store
 
 KEPT = Path(__file__).resolve().parents[2] / "kept" / "studies"
@@ -59,6 +60,31 @@ def test_known_costs_can_be_drawn_too_and_one_objective_has_a_front_with_them(fi
     for row in front:
         own = alone.minimised([first, "step_flops"], np.array([row]))[0]
         assert not ((pairs <= own).all(axis=1) & (pairs < own).any(axis=1)).any()
+
+
+def test_finals_are_rows_after_those_of_the_search_and_trials_that_follow_are_found(tmp_path):
+    with open_store(tmp_path / "nas.db") as store:
+        study = store.create_study("s", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+
+        def add(number, purpose, **more):
+            store.add_trial(
+                study.id, number, (f"{number}", "x"), seed=0, purpose=purpose, operator="o", choices={},
+                known_results=0, steps=4, **more,
+            )  # fmt: skip
+
+        add(0, "search")
+        add(1, "final")  # of an earlier version
+        add(FIRST_FINAL + 1, "final", parents=(0,))
+        table, family = tabulated(store, study), lineage(store, study)
+        add(2, "search", parents=(0,))
+        later = tabulated(store, study)
+        grown = lineage(store, study, family)
+
+    assert table.number.tolist() == [0, 1, FIRST_FINAL + 1] and table.finals.tolist() == [0, 1, 2]
+    assert [table.row(index)["final"] for index in range(3)] == [None, 1, 2]
+    assert [later.name(number) for number in later.number.tolist()] == ["trial 0", "final 1", "trial 2", "final 2"]
+    assert [later.numbered(number) for number in (1, FIRST_FINAL, FIRST_FINAL + 2)] == [1, 1, None]
+    assert sorted(grown.origins) == later.number.tolist() and sorted(grown.children[0]) == [2, FIRST_FINAL + 1]
 
 
 def test_a_table_grows_with_the_study(tmp_path):

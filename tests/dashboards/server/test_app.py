@@ -116,6 +116,27 @@ def test_a_trial_that_waits_for_its_next_rung_is_paused(client):
         assert states[number] == {"waiting": "paused"}.get(state, state)
 
 
+def test_finals_have_pages_with_their_own_names(client):
+    address = "/studies/finished/finished"
+    row = json.loads(client.get(f"{address}.json?purpose=final").body)["tables"]["trials"]["rows"][0]
+    page = client.get(f"{address}/trials/final-1")
+    numbered = client.get(f"{address}/trials/{row['trial']}")
+
+    assert row["final"] == 1 and numbered.status == 200 and "<h1>Final 1 <small" in numbered.text
+    assert "<h1>Final 1 <small" in page.text and "finished:final-1" in page.text
+    assert f"Trial {row['trial']}" not in page.text
+    assert json.loads(client.get(f"{address}/trials/final-1.json").body)["trial"] == row["trial"]
+    assert f'href="{address}/trials/final-1">final 1</a>' in client.get(f"{address}?purpose=final").text
+    found = json.loads(client.get(f"{address}.json?q=final+1").body)["tables"]["trials"]["rows"]
+    assert [each["trial"] for each in found] == [row["trial"]]
+
+    compared = client.get(f"{address}/compare?trials=0,final-1").text
+    assert "<h1>Compare 0, final 1</h1>" in compared and 'value="0,final-1"' in compared
+    missing = client.get(f"{address}/trials/final-99")
+    assert missing.status == 404 and re.search(r"no final 99\. It has \d+ finals\.", missing.text)
+    assert client.get(f"{address}/compare?trials=final-0").status == 400
+
+
 def test_operators_are_those_of_the_search(client):
     address = "/studies/finished/finished"
     rows = json.loads(client.get(f"{address}/lineage.json").body)["tables"]["operators"]["rows"]

@@ -9,8 +9,10 @@ import pytest
 
 import nas
 from nas import location
+from nas.callbacks import of_study
 from nas.callbacks.of_study import STATES, TOLD, told
 from nas.errors import UsageError
+from nas.numbers import FIRST_FINAL
 
 SEARCH = """\
 study: told
@@ -83,6 +85,16 @@ def test_an_interrupted_trial_and_one_that_was_trained_further_are_written_whole
     assert list(told(store, found, names, tmp_path)) == [(0, "csv"), *((1, name) for name in names)]
     assert file.read_text() == whole and len([*tmp_path.rglob("events.*")]) == events
     assert list(told(store, found, names, tmp_path)) == []
+
+
+def test_a_final_has_a_folder_of_its_own_unless_an_earlier_version_wrote_one(study, tmp_path):
+    store, found = study
+    final = dataclasses.replace(store.trial(found.id, 0), number=FIRST_FINAL + 1, place=1, purpose="final")
+    assert of_study._name_of_folder(tmp_path, final) == "final-00002"
+    earlier = dataclasses.replace(final, number=7)
+    assert of_study._name_of_folder(tmp_path, earlier) == "final-00002"
+    (tmp_path / "trial-00007").mkdir()
+    assert of_study._name_of_folder(tmp_path, earlier) == "trial-00007"
 
 
 def test_a_folder_of_another_study_or_with_a_damaged_list_is_refused(study, tmp_path):

@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from nas.numbers import FIRST_FINAL
 from nas.store import open_store
 
 
@@ -110,11 +111,33 @@ def test_a_row_says_whether_it_is_a_baseline(study, nas):
 
 
 def test_the_finals_are_numbered_on_their_own(study, nas):
-    shown = nas("show", "tiny:4", "--json").json()["trial"]
+    shown = nas("show", "tiny:final-1", "--json").json()["trial"]
 
-    assert (shown["trial"], shown["final"], shown["purpose"]) == (4, 1, "final")
-    assert "tiny final 1 (trial 4): complete; finalist of trial " in nas("show", "tiny:4").err
+    assert (shown["trial"], shown["final"], shown["purpose"]) == (FIRST_FINAL, 1, "final")
+    assert "tiny final 1: complete; finalist of trial " in nas("show", "tiny:final-1").err
     assert "final 1 (seed " in study.ended.err
+    assert nas("show", f"tiny:{FIRST_FINAL}").out == nas("show", "tiny:final-1").out
+    assert "No trial 4 in this study: the last one is 3." in nas("show", "tiny:4").err
+
+
+def test_a_final_that_does_not_exist_is_refused_with_how_many_there_are(study, nas):
+    count = nas("studies", "--json").json()[0]["finals"]
+    for words in (["show"], ["export", "-o", "-"], ["profile"], ["eval"], ["compare", "tiny:0"]):
+        ended = nas(*words, f"tiny:final-{count + 1}")
+        assert ended.code != 0
+        assert f"No final {count + 1} in this study: it has {count} finals." in ended.err
+    assert nas("show", "tiny:final-0").code == 2
+
+
+def test_no_text_shows_the_number_that_a_final_has_in_the_database(study, nas):
+    told = nas("compare", "tiny:0", "tiny:final-2"), nas("export", "tiny", "--best", "-o", "-"), nas("status", "tiny")
+    curves = nas("curves", "tiny", "--all")
+    for ended in (*told, curves, nas("export", "tiny:final-2", "-o", "-"), nas("verdict", "tiny")):
+        assert str(FIRST_FINAL)[:6] not in ended.out + ended.err
+    assert [line[:7] for line in curves.out.splitlines()[5:7]] == ["final 1", "final 2"]
+    lines = nas("curves", "tiny", "--trial", "final-2", "--trial", "0", "--json").json()
+    assert [(line["trial"], line["final"]) for line in lines] == [(FIRST_FINAL + 1, 2), (0, None)]
+    assert "is written as its number, or as final-2, but got '-1'" in nas("curves", "tiny", "--trial=-1").err
 
 
 def test_the_status_says_the_verdict(study, nas):

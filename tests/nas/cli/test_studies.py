@@ -64,7 +64,9 @@ def test_a_table_asks_the_database_once_for_all_trials(study, nas):
 
 def test_a_table_is_json_too(study, nas, tmp_path):
     rows = nas("table", "tiny", "--json").json()
-    assert [row["trial"] for row in rows] == list(range(len(rows))) and rows[0]["architecture"]
+    finals = [row["final"] for row in rows if row["purpose"] == "final"]
+    assert [row["trial"] for row in rows if row["final"] is None] == [0, 1, 2, 3] and rows[0]["architecture"]
+    assert finals == list(range(1, len(rows) - 3))
     written = nas("table", "tiny", "-o", str(tmp_path / "trials.csv"), "--json").json()
     assert written == {"file": str(tmp_path / "trials.csv"), "trials": len(rows)}
 

@@ -6,10 +6,13 @@ from collections import Counter
 import pytest
 
 from nas import report
+from nas.engine.replay import replay
 from nas.errors import NasError, UsageError
 from nas.finals import entrants
+from nas.numbers import FIRST_FINAL
 from nas.report import summary
-from nas.store import TrialState
+from nas.store import Reader, TrialState
+from nas.store.upkeep.damage import damage
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
@@ -211,6 +214,38 @@ def test_if_every_finalist_fails_there_is_no_report_and_no_second_attempt(descri
     assert result.report is None
     assert "there is no verdict; failed runs: 6 not finite" in summary.to_text(result.store, result.study, None, str)
     assert len(finals_of(result)) == 6
+
+
+def test_a_search_goes_on_after_finals_and_counts_its_trials_below_them(describe, search):
+    finals_of(search(describe(finals=SMALL, budget="{trials: 3}")))
+    result = search(describe(finals=SMALL, budget="{trials: 5}"))
+    searched = [each.number for each in result.store.trials(result.study.id, purposes=("search",))]
+    assert replay(result.store, result.study).same
+    finals = finals_of(result)
+    assert searched == [0, 1, 2, 3, 4]
+    assert [each.number for each in finals] == [FIRST_FINAL + place for place in range(len(finals))]
+
+
+def test_a_search_goes_on_after_finals_of_an_earlier_version(describe, search, monkeypatch):
+    """They were numbered as trials of the search. They keep these numbers, and others go on from there."""
+    below = Reader.next_number
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Reader, "next_number", lambda self, study, purpose="search": below(self, study))
+        old = finals_of(search(describe(finals=SMALL, budget="{trials: 3}")))
+    assert [each.number for each in old] == list(range(3, 3 + len(old)))
+
+    longer = SMALL.replace("steps: 20", "steps: [20, 40]")
+    result = search(describe(finals=longer, budget="{trials: 5}"))
+    searched = [each.number for each in result.store.trials(result.study.id, purposes=("search",))]
+    same = replay(result.store, result.study).same
+    damaged = damage(result.store.database)
+    finals = finals_of(result)
+
+    assert same and not damaged
+    assert searched == [0, 1, 2, 3 + len(old), 4 + len(old)]
+    assert [each.number for each in finals[: len(old)]] == [each.number for each in old]
+    assert [each.number for each in finals[len(old) :]] == [FIRST_FINAL + n for n in range(len(old), len(finals))]
+    assert [each.name for each in finals] == [f"final {n + 1}" for n in range(len(finals))]
 
 
 def test_a_larger_budget_uses_the_finals_that_are_there(describe, search, table):

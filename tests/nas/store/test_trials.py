@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nas.errors import UsageError
-from nas.store import Ending, Refusal, TrialAdded, TrialRefused, TrialState, UnitState
+from nas.numbers import FIRST_FINAL
+from nas.store import FINAL, Ending, Refusal, TrialAdded, TrialRefused, TrialState, UnitState
 from nas.store.types import storable
 
 OWNER = "host:1:a"
@@ -156,6 +157,42 @@ def test_the_same_architecture_may_run_under_another_seed_or_for_another_purpose
     assert isinstance(add(store, study, 1, **same, seed=1), TrialAdded)
     assert isinstance(add(store, study, 2, **same, purpose="final", limit=1), TrialAdded)
     assert store.next_number(study.id) == 3
+
+
+def test_finals_have_numbers_of_their_own(store, study, add):
+    assert (store.next_number(study.id), store.next_number(study.id, FINAL)) == (0, FIRST_FINAL)
+    add(store, study, 0)
+    add(store, study, FIRST_FINAL, purpose=FINAL)
+    assert (store.next_number(study.id), store.next_number(study.id, FINAL)) == (1, FIRST_FINAL + 1)
+    add(store, study, 1)
+
+    assert [each.name for each in store.trials(study.id)] == ["trial 0", "trial 1", "final 1"]
+    assert [each.number for each in store.log_since(study.id, 0, 0, 10)[0]] == [0, 1], "a strategy is told of no final"
+    assert store.trial(study.id, FIRST_FINAL).address == "final-1"
+
+
+def test_a_final_of_an_earlier_version_is_found_by_its_number_and_by_its_place(store, study, add):
+    add(store, study, 0)
+    add(store, study, 1, purpose=FINAL)
+    add(store, study, store.next_number(study.id, FINAL), purpose=FINAL)
+    add(store, study, store.next_number(study.id))
+
+    assert [each.number for each in store.trials(study.id)] == [0, 1, 2, FIRST_FINAL + 1]
+    assert [each.name for each in store.trials(study.id)] == ["trial 0", "final 1", "trial 2", "final 2"]
+    assert store.trial(study.id, FIRST_FINAL) == store.trial(study.id, 1)
+    assert store.units(study.id, FIRST_FINAL) == store.units(study.id, 1) != []
+    assert [each.number for each in store.log_since(study.id, 0, 0, 10)[0]] == [0, 1, 2]
+
+
+def test_a_trial_that_does_not_exist_is_told_apart_from_a_final(store, study, add):
+    for number, said in ((3, "No trial 3.*none yet"), (FIRST_FINAL, "No final 1.*it has no finals yet")):
+        with pytest.raises(UsageError, match=said):
+            store.trial(study.id, number)
+    add(store, study, 0)
+    add(store, study, FIRST_FINAL, purpose=FINAL)
+    for number, said in ((3, "No trial 3.*the last one is 0"), (FIRST_FINAL + 8, "No final 9.*it has 1 final\\.")):
+        with pytest.raises(UsageError, match=said):
+            store.trial(study.id, number)
 
 
 def test_a_proposal_that_cannot_be_built_is_recorded_as_failed(store, study, add):

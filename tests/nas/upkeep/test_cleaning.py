@@ -92,6 +92,13 @@ def test_a_study_of_an_earlier_version_keeps_all_of_its_checkpoints(kept, descri
     assert rungs(kept.folder) == before
 
 
+def test_checkpoints_of_trials_and_of_finals_are_recognised():
+    for name in ("trial-000003-rung-1-0123456789abcdef.pt", "final-000002-rung-0-0123456789abcdef.pt"):
+        assert leftovers.CHECKPOINT.fullmatch(name)
+        assert leftovers.UNFINISHED.fullmatch(f"{name}.77-0a1b2c3d.unfinished")
+    assert not leftovers.CHECKPOINT.fullmatch("my-final-000002-rung-0-0123456789abcdef.pt")
+
+
 def test_clean_removes_unfinished_files_and_nothing_that_a_user_made(kept, tmp_path):
     with kept("all") as result:
         study = result.study

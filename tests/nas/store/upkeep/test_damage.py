@@ -51,6 +51,8 @@ CHANGES = {
     "UPDATE trial SET last_unit = 2 WHERE id = 1": ("trial", "id 1", "no unit of its highest finished rung"),
     "UPDATE study SET sequence = 3": ("study", "id 1", "sequence"),
     "UPDATE trial SET number = 7 WHERE number = 2": ("trial", "id 3", "gap"),
+    "UPDATE trial SET number = 1073741831 WHERE number = 2": ("trial", "id 3", "place among the finals"),
+    "UPDATE trial SET purpose = 'final' WHERE number = 2": ("trial", "id 3", "the finals have a gap"),
     "UPDATE trial SET rung = 1 WHERE id = 1": ("trial", "id 1", "no unit of its highest"),
 }
 

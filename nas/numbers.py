@@ -1,0 +1,41 @@
+"""The numbers of trials, and what people call them: trial 7, or final 2.
+
+The trials of the search and those of the finals are numbered separately. A final has the number FIRST_FINAL + its
+place among the finals. Earlier versions numbered finals as trials of the search. Such a final keeps that number, and
+the store finds it by both.
+"""
+
+from __future__ import annotations
+
+import re
+
+FIRST_FINAL = 2**30  # above the numbers of any search, and within the 32 bits of a column
+_ADDRESS = re.compile(r"(?P<number>[0-9]{1,11})|final-(?P<final>[1-9][0-9]{0,8})")
+
+
+def final_of(number: int) -> int | None:
+    """The number among the finals, from 1, that follows from the number of a trial; None if none follows."""
+    return number - FIRST_FINAL + 1 if number >= FIRST_FINAL else None
+
+
+def name_of(number: int, final: int | None = None) -> str:
+    """What people call a trial: trial 7, or final 2.
+
+    final: its number among the finals. Only the finals of earlier versions need it.
+    """
+    final = final_of(number) if final is None else final
+    return f"trial {number}" if final is None else f"final {final}"
+
+
+def address_of(number: int, final: int | None = None) -> str:
+    """As `name_of`, as it is written after STUDY: and in the addresses of pages: 7, or final-2."""
+    final = final_of(number) if final is None else final
+    return str(number) if final is None else f"final-{final}"
+
+
+def number_of(address: str) -> int | None:
+    """The number of the trial with this address, see `address_of`; None if it is not an address."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        return None
+    return int(found["number"]) if found["final"] is None else FIRST_FINAL + int(found["final"]) - 1
