@@ -112,7 +112,7 @@ def _counted(study: StudyCache, counts: Mapping[tuple[str, str], int], units: li
     return {
         "study": of.name,
         "database": study.source.key,
-        "state": _state(counts, units),
+        "state": activity.state_of_study(counts, units),
         "trials": sum(count for (purpose, _), count in counts.items() if purpose == SEARCH),
         "budget": budget.get("trials") if isinstance(budget, dict) else None,
         "left": None,
@@ -125,16 +125,3 @@ def _counted(study: StudyCache, counts: Mapping[tuple[str, str], int], units: li
         "created": f"{of.created_at:%Y-%m-%d %H:%M}",
         "address": study.address,
     }
-
-
-def _state(counts: Mapping[tuple[str, str], int], units: list[UnitProgress]) -> str:
-    """The state of a study in a few words. counts: {(purpose, state): trials}."""
-    if units:
-        doing = activity.of_all(unit.activity for unit in units)
-    elif any(state == TrialState.RUNNING for _, state in counts):
-        doing = Activity.PAUSED
-    else:
-        return "ended" if counts else "not started"
-    if doing is Activity.RUNNING:
-        return "in the finals" if any(purpose != SEARCH for purpose, _ in counts) else "searching"
-    return doing.value

@@ -25,7 +25,6 @@ from dashboards.pages.trials import trials_table
 from dashboards.server.sources import StudyCache
 from dashboards.view import Column, Table, View, paged
 from nas import report
-from nas.report.activity import Activity
 from nas.report.overview import Status, eta_text, worker_text
 from nas.report.tables import duration, reason, short
 from nas.store.records import SEARCH
@@ -203,7 +202,7 @@ def _units(ask: Ask) -> Table:
     rows = [
         {
             "unit": unit.name,
-            "state": unit.activity.value if unit.activity is not Activity.PAUSED else "waiting",
+            "state": unit.activity.value,
             "step": unit.step,
             "steps": unit.steps,
             "loss": unit.loss,
@@ -212,7 +211,7 @@ def _units(ask: Ask) -> Table:
         }
         for unit in ask.of.units
     ]
-    return paged(ask.parameters, UNITS, rows, empty="No unit is running or waiting.", suffix="_units")
+    return paged(ask.parameters, UNITS, rows, empty="Every unit has ended.", suffix="_units")
 
 
 def _failures(ask: Ask) -> Table:

@@ -23,7 +23,8 @@ from dashboards.server.parameters import NotFound
 from nas import location
 from nas.errors import NasError, StoreError
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
-from nas.store import FINAL, Mark, Reader, Study, TrialState, open_reader
+from nas.report.trials import UNENDED
+from nas.store import FINAL, Mark, Reader, Study, open_reader
 from nas.store.database.engine import file_of, parse
 from searchspace.errors import SpaceError, nearest
 
@@ -154,8 +155,8 @@ class StudyCache:
         return self._table
 
     def state_of(self, number: int, stored: str) -> str:
-        """The state of a trial to show: the stored state, except that an unfinished trial may be running or paused."""
-        return self._doing.get(number, Activity.PAUSED).value if stored == TrialState.RUNNING else stored
+        """The state of a trial to show: the stored state, or the activity of a trial that has not ended."""
+        return self._doing.get(number, Activity.PAUSED).value if stored in UNENDED else stored
 
     @property
     def is_fresh(self) -> bool:

@@ -4,27 +4,28 @@ A unit that has not ended is
     running      if a process holds its lease: the lease has not expired, and the process is not known to be gone
     interrupted  if it was leased, but the lease has expired or its process is gone; the next search takes it over
     paused       if it is queued, so that no process holds it
-A trial or a study that was started and has not ended is running if one of its units is running, interrupted if none is
-running but one is interrupted, and paused otherwise. So a trial that waits for its next rung is paused.
+A trial or a study that has not ended is running if one of its units is running, interrupted if none is running but one
+is interrupted, and paused otherwise. So a trial that waits for its first unit or for its next rung is paused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from nas.engine import leases
-from nas.store import UnitState
+from nas.store import TrialState, UnitState
+from nas.store.records import FINAL
 
 if TYPE_CHECKING:
     from nas.store import Reader, Study, Unit
 
 
 class Activity(StrEnum):
-    """The activity of a unit, trial or study that was started and has not ended."""
+    """The activity of a unit, trial or study that has not ended."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
@@ -84,6 +85,25 @@ def of_all(activities: Iterable[Activity]) -> Activity:
     """The activity of a trial or study whose units have these: the first in `Activity`; paused without units."""
     found = set(activities)
     return next((each for each in Activity if each in found), Activity.PAUSED)
+
+
+def of_study(counts: Mapping[tuple[str, str], int], units: Sequence[UnitProgress]) -> Activity | None:
+    """The activity of a study; None if it has ended, or has no trial yet.
+
+    counts: {(purpose, state): trials}. units: those that have not ended.
+    """
+    started = any(state == TrialState.RUNNING for _, state in counts)
+    return of_all(unit.activity for unit in units) if units or started else None
+
+
+def state_of_study(counts: Mapping[tuple[str, str], int], units: Sequence[UnitProgress]) -> str:
+    """The state of a study: searching or in the finals if it is running; interrupted, paused, ended or not started."""
+    doing = of_study(counts, units)
+    if doing is Activity.RUNNING:
+        return "in the finals" if any(purpose == FINAL for purpose, _ in counts) else "searching"
+    if doing is None:
+        return "ended" if counts else "not started"
+    return doing.value
 
 
 def by_trial(units: Iterable[UnitProgress]) -> dict[int, Activity]:

@@ -134,7 +134,7 @@ class Status:
         if self.best:
             scores = ", ".join(f"{name} {short(value)}" for name, value in self.best.values.items())
             steps = plural(self.best.steps or 0, "step")
-            lines.append(("best", f"trial {self.best.number} after {steps}: {scores}"))
+            lines.append(("best", f"{self.best.name} after {steps}: {scores}"))
             lines.append(("pareto", f"{plural(self.front, 'trial')} after {steps}"))
         if self.ranking.explained:
             lines.append(("size", self.ranking.explained))
@@ -155,16 +155,17 @@ def status(store: Reader, study: Study) -> Status:
 
 def _status(store: Reader, study: Study, found: Future[tuple[Trial | None, list[Trial]]]) -> Status:
     states: dict[str, dict[str, int]] = {"search": {}, "final": {}}
-    for count in store.counts(study.id):
-        states.setdefault(count.purpose, {})[count.state.value] = count.trials
+    counts = {(each.purpose, each.state.value): each.trials for each in store.counts(study.id)}
+    for (purpose, state), count in counts.items():
+        states.setdefault(purpose, {})[state] = count
     units = activity.progress(store, study)
-    doing = _activity(states, units)
+    doing = activity.of_study(counts, units)
     failed = store.failures(study.id)
     compared = controls(store, study) if doing is None else []
     return Status(
         study=study,
         activity=doing,
-        phase=_phase(states, doing),
+        phase=PHASES[doing] if doing in PHASES else activity.state_of_study(counts, units),
         budget=study.config.get("budget", {}).get("trials"),
         states=states["search"],
         arms=store.arms(study.id, "search"),
@@ -189,19 +190,6 @@ def _status(store: Reader, study: Study, found: Future[tuple[Trial | None, list[
 def eta_text(found: Eta) -> str:
     """The estimate as text: about 12 min to the finals."""
     return f"about {duration(found.seconds)} {'to the finals' if found.finals_follow else 'left'}"
-
-
-def _activity(states: dict[str, dict[str, int]], units: list[UnitProgress]) -> Activity | None:
-    started = any(found.get(TrialState.RUNNING) for found in states.values())
-    return activity.of_all(unit.activity for unit in units) if units or started else None
-
-
-def _phase(states: dict[str, dict[str, int]], doing: Activity | None) -> str:
-    if doing is Activity.RUNNING:
-        return "in the finals" if states["final"] else "searching"
-    if doing is None:
-        return "ended" if states["search"] else "not started"
-    return PHASES[doing]
 
 
 def _activities(states: dict[str, dict[str, int]], units: list[UnitProgress]) -> dict[str, int]:
@@ -231,7 +219,7 @@ def _names(failed: list[Failed]) -> str:
 
 
 def _unit(unit: UnitProgress) -> str:
-    doing = "waiting" if unit.activity is Activity.PAUSED else unit.activity.value
+    doing = unit.activity.value
     if unit.activity is not Activity.RUNNING or unit.step is None:
         return f"{unit.name}: {doing}"
     loss = "" if unit.loss is None else f", loss {unit.loss:.3f}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from searchspace.cost import Shape
 
 TRAINED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.STOPPED)  # a stopped trial has the values of its rung
+UNENDED = (TrialState.WAITING, TrialState.RUNNING)
 SEARCHED = ("search",)
 BASELINE = "baseline"  # the operator of a trial that the search file names itself
 
@@ -118,7 +119,7 @@ def row(trial: Trial) -> dict[str, Any]:
 
 def rows(store: Reader, study: Study, some: Sequence[Trial]) -> list[dict[str, Any]]:
     """Trials as plain data, with their activity."""
-    going = any(trial.state is TrialState.RUNNING for trial in some)
+    going = any(trial.state in UNENDED for trial in some)
     found = by_trial(progress(store, study)) if going else {}
     return [row(trial) | {"activity": _activity(trial, found)} for trial in some]
 
@@ -186,8 +187,8 @@ def shown_rungs(told: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _activity(trial: Trial, found: Mapping[int, Activity]) -> str | None:
-    """running, interrupted or paused; None for a trial that has ended or was never started."""
-    if trial.state is not TrialState.RUNNING:
+    """running, interrupted or paused; None for a trial that has ended."""
+    if trial.state not in UNENDED:
         return None
     return found.get(trial.number, Activity.PAUSED).value
 

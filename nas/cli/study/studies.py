@@ -28,6 +28,7 @@ def _rows(storage: str | None) -> Iterator[dict[str, Any]]:
 
     from nas import location
     from nas.errors import StoreError
+    from nas.report.activity import progress, state_of_study
     from nas.store import open_reader
 
     given = storage or os.environ.get(location.VARIABLE)
@@ -42,13 +43,13 @@ def _rows(storage: str | None) -> Iterator[dict[str, Any]]:
             continue
         with store, contextlib.ExitStack():
             for study in store.studies():
-                counts = store.counts(study.id)
+                counts = {(each.purpose, each.state.value): each.trials for each in store.counts(study.id)}
                 yield {
                     "study": study.name,
                     "created": study.created_at.isoformat(sep=" ", timespec="minutes"),
-                    "trials": sum(each.trials for each in counts if each.purpose == "search"),
-                    "finals": sum(each.trials for each in counts if each.purpose == "final"),
+                    "trials": sum(trials for (purpose, _), trials in counts.items() if purpose == "search"),
+                    "finals": sum(trials for (purpose, _), trials in counts.items() if purpose == "final"),
                     "objectives": ", ".join(str(each["name"]) for each in study.objectives),
-                    "state": "ended" if study.ending else "not ended",
+                    "state": state_of_study(counts, progress(store, study)),
                     "storage": location.shown(place),
                 }

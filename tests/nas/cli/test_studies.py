@@ -77,6 +77,7 @@ def test_a_table_says_what_the_other_commands_say_of_a_trial_that_has_not_ended(
     time.sleep(0.05)
     told = nas("show", "tiny:0", "--json").json()["trial"]
     (row,) = nas("table", "tiny", "--json").json()
+    assert nas("studies", "--json").json()[0]["state"] == nas("status", "tiny", "--json").json()["activity"]
     assert (row["state"], row["activity"]) == (told["state"], told["activity"]) == ("running", "interrupted")
 
 
