@@ -38,7 +38,7 @@ from torch.utils import _pytree as pytree
 from benchmarks.support.report import report
 from kernels.dispatch import compiled, registry, tuned
 from kernels.dispatch.registry import Operation, Problem
-from nas.options import checked_threads
+from nas.threads import checked_threads
 from tuner.measure import heap
 from tuner.measure.interval import Interval
 from tuner.measure.measure import LEAST_ROUNDS, ProcessorClock, Timing, compare, measure

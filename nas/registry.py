@@ -13,8 +13,8 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, SimpleNamespace, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nas.errors import UsageError
 from searchspace.suggestions import nearest as nearest
@@ -231,13 +231,33 @@ def _converted(hint: Any, value: Any, option: str) -> Any:
     try:
         found = _validator(hint).validate_python(value)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join([option, *(str(part) for part in first["loc"])])
+        inner, message = _mistake(hint, error.errors())
+        place = ".".join([option, *inner])
         near = nearest(value, get_args(hint)) if get_origin(hint) is Literal and isinstance(value, str) else ""
-        raise ValueError(f", option {place!r}: {plain_message(first['msg'])}, but got {value!r}.{near}") from error
+        raise ValueError(f", option {place!r}: {message}, but got {value!r}.{near}") from error
     if isinstance(value, bool) and type(found) in (int, float):  # pydantic reads true as 1
         raise ValueError(f", option {option!r}: must be a number, but got {value!r}.")
     return found
+
+
+def _mistake(hint: Any, errors: Sequence[Mapping[str, Any]]) -> tuple[list[str], str]:
+    """Where in a value the first mistake is, and what is wrong: of several types, what each of them says."""
+    messages = [plain_message(each["msg"]).rstrip(".") for each in errors]
+    places = [[str(part) for part in each["loc"]] for each in errors]
+    if not _is_union(hint):
+        return places[0], messages[0]
+    deepest = max(range(len(places)), key=lambda number: len(places[number]))
+    if len(places[deepest]) > 1:  # the first part names the type
+        return places[deepest][1:], messages[deepest]
+    return [], " or ".join([messages[0], *(each.removeprefix("must be ") for each in messages[1:])])
+
+
+def _is_union(hint: Any) -> bool:
+    """Whether a hint offers several types, None not counted: pydantic then says which type each error is about."""
+    if get_origin(hint) is Annotated:
+        return _is_union(get_args(hint)[0])
+    types = [each for each in get_args(hint) if each is not NoneType]
+    return get_origin(hint) in (Union, UnionType) and (len(types) > 1 or _is_union(types[0]))
 
 
 def _validator(hint: Any) -> pydantic.TypeAdapter[Any]:
@@ -258,6 +278,6 @@ def _adapter(hint: Any) -> pydantic.TypeAdapter[Any]:
     from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
     try:
-        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))
     except PydanticUserError:  # pydantic's own models and dataclasses bring their configuration with them
         return TypeAdapter(hint)

@@ -13,7 +13,7 @@ PACKAGES = [name for name in ("kernels", "searchspace", "tuner", "nas", "dashboa
 MOST = 20  # files in a folder
 ALLOWED_IMPORTS = {  # which of our own modules each package may import
     "nas.store": ("nas.store", "nas.documents", "nas.errors", "nas.metrics", "nas.numbers", "nas.pareto", "nas.work"),
-    "tuner": ("tuner", "kernels", "nas.store", "nas.errors", "nas.files", "nas.options", "nas.registry"),
+    "tuner": ("tuner", "kernels", "nas.store", "nas.errors", "nas.files", "nas.registry", "nas.threads"),
     "kernels": ("kernels",),
     "searchspace": ("searchspace", "kernels"),
 }

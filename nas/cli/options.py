@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nas.options import MOST_THREADS
+from nas.threads import MOST_THREADS
 
 if TYPE_CHECKING:
     from searchspace.cost import Shape

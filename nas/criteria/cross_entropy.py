@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from nas.criteria.registry import TargetKind, criterion
-from nas.options import number
+from nas.options import Fraction
 
 
 @criterion("cross_entropy")
@@ -24,7 +25,7 @@ class CrossEntropy:
 
     target_kind: ClassVar[TargetKind] = "classes"
 
-    label_smoothing: Annotated[float, number(below=1)] = 0.0
+    label_smoothing: Annotated[Fraction, Field(lt=1)] = 0.0
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """outputs: logits [N, V], targets: classes [N] -> the mean in nats, a scalar, computed in float32."""

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from nas import location, pareto
 from nas.config import factory
 from nas.config.schema import Named, SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives.contract import Objective
-from nas.options import names
+from nas.options import Names
 from nas.store import Reader, Study, Trial, TrialState, open_reader
 from nas.store.database.engine import file_of, parse
 from nas.strategies._surrogate.codes import Codes
@@ -54,8 +55,8 @@ def _strategies(config: SearchConfig) -> Iterable[Named]:
 
 def _wanted(named: Named) -> Sequence[str]:
     try:
-        return names().function(named.options.get(OPTION, ()))
-    except ValueError:
+        return TypeAdapter(Names).validate_python(named.options.get(OPTION, ()))
+    except ValidationError:
         return ()  # the strategy says what is wrong with it
 
 

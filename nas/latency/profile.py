@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from nas import location
 from nas.latency import measured, memory, runs
 from nas.latency.measured import PhaseLatency
-from nas.latency.runs import PHASES, Setting
+from nas.latency.runs import PHASES, Phase, Setting
 from nas.latency.table import Table
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import as_architecture
@@ -69,7 +69,7 @@ def profile(
 
 def declared(architecture: Architecture, phase: str, length: int, batch: int) -> int | None:
     """The bytes of memory that the costs of an architecture declare for a phase; None if they declare nothing."""
-    return memory.declared(architecture.configured, Setting(phase=phase, length=length, batch=batch))
+    return memory.declared(architecture.configured, Setting(phase=cast(Phase, phase), length=length, batch=batch))
 
 
 @dataclass(frozen=True)

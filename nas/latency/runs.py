@@ -7,23 +7,26 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.options import checked_threads
+from nas.errors import UsageError
+from nas.options import Positive, Threads
+from nas.registry import checked
+from nas.threads import checked_threads
 from searchspace.backbones.entry import cannot_stream
 from searchspace.combinators.halting import Halting
 from searchspace.contract import Context, Streams
 from searchspace.cost import Shape
-from searchspace.errors import nearest
 from searchspace.parts import Part, too_long
 from searchspace.registry import Configured
 
-PHASES = ("prefill", "decode", "train")
-WHOLE = ("first_token", "generate")  # phases that are measured as a whole, never predicted
+Phase = Literal["prefill", "decode", "train", "first_token", "generate"]
+PHASES: tuple[Phase, ...] = ("prefill", "decode", "train")
+WHOLE: tuple[Phase, ...] = ("first_token", "generate")  # phases that are measured as a whole, never predicted
 NEW_TOKENS = 32
 # Untimed calls right before each timed one: in use a step follows a step, and finds code and weights in the caches.
 # Prompts of `LONG` positions, over all sequences, need none: they find little of themselves in the caches.
@@ -40,27 +43,19 @@ class Setting:
     phase and for a number below one.
     """
 
-    phase: str
+    phase: Phase
     device: str = "cpu"
-    batch: int = 1
-    length: int = 256
-    threads: int = 1
-    depth: int | None = None
-    new_tokens: int = NEW_TOKENS
+    batch: Positive = 1
+    length: Positive = 256
+    threads: Threads = 1
+    depth: Positive | None = None
+    new_tokens: Positive = NEW_TOKENS
 
     def __post_init__(self) -> None:
-        known = (*PHASES, *WHOLE)
-        if self.phase not in known:
-            raise ValueError(
-                f"No phase is called {self.phase!r}.{nearest(self.phase, known)} Known: {', '.join(known)}."
-            )
-        for name in ("length", "batch", "depth", "new_tokens"):
-            value = getattr(self, name)
-            if name == "depth" and value is None:
-                continue
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name} must be at least 1, but got {value}.")
-        checked_threads(self.threads)
+        try:
+            checked(type(self), vars(self), "setting")
+        except UsageError as error:
+            raise ValueError(str(error)) from error
 
     @property
     def tokens(self) -> int:
@@ -294,7 +289,7 @@ def run(configured: Configured, setting: Setting, device: torch.device) -> tuple
     return made.module, RUNS[setting.phase](made)
 
 
-def chosen(phases: Sequence[str] | None, configured: Configured) -> list[str]:
+def chosen(phases: Sequence[str] | None, configured: Configured) -> list[Phase]:
     """The phases to measure, in a fixed order: those in `phases`, else all of PHASES that the model has.
 
     Raises ValueError for an empty list, an unknown phase, and one that the model does not have.
@@ -302,7 +297,7 @@ def chosen(phases: Sequence[str] | None, configured: Configured) -> list[str]:
     if phases is not None and not phases:
         raise ValueError(f"phases must name some of {', '.join((*PHASES, *WHOLE))}, but is empty.")
     for phase in phases or ():
-        Setting(phase=phase)  # says what is wrong with it
+        Setting(phase=cast(Phase, phase))  # says what is wrong with it
     wanted = list(PHASES) if phases is None else [each for each in (*PHASES, *WHOLE) if each in phases]
     return wanted if phases is not None or streams(configured) else [each for each in wanted if each != "decode"]
 

@@ -28,11 +28,12 @@ from nas.latency.code import code
 from nas.latency.measured import CannotRun, PhaseLatency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
-from nas.latency.runs import NEW_TOKENS, WHOLE, Setting, impossible
+from nas.latency.runs import NEW_TOKENS, WHOLE, Phase, Setting, impossible
 from nas.latency.table import Table
 from nas.objectives.contract import NoValue, Objective, Search, name_problem
 from nas.objectives.place import Place
 from nas.objectives.registry import objective
+from nas.options import Fraction, Number, Positive, Threads
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
@@ -63,17 +64,17 @@ class Latency(Objective):
     def __init__(
         self,
         shape: Shape,
-        phase: str = "prefill",
+        phase: Phase = "prefill",
         device: str = "cpu",
-        batch: int = 1,
-        length: int | None = None,
-        threads: int | None = None,
+        batch: Positive = 1,
+        length: Positive | None = None,
+        threads: Threads | None = None,
         method: Method = "auto",
-        check: Annotated[int, Field(ge=3)] = 12,
-        bound: Annotated[float, Field(gt=0, lt=1)] = 0.05,
-        load: Annotated[float, Field(gt=1)] = 1.5,
-        depth: int | None = None,
-        new_tokens: int | None = None,
+        check: Annotated[Positive, Field(ge=3, le=10_000)] = 12,
+        bound: Annotated[Fraction, Field(gt=0, lt=1)] = 0.05,
+        load: Annotated[Number, Field(gt=1)] = 1.5,
+        depth: Positive | None = None,
+        new_tokens: Positive | None = None,
         on: Place | None = None,
         name: str | None = None,
     ) -> None:

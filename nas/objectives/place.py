@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from nas.options import Check
+from pydantic import PlainValidator
 
 SMALLEST = 1e-4  # of an amount: Ray counts in ten-thousandths
 RESERVED = ("memory", "object_store_memory", "bundle")  # Ray refuses them, and names that are not ASCII
@@ -37,4 +37,4 @@ def _check_amount(name: Any, amount: Any) -> None:
         raise ValueError("must have a whole number as the amount of GPU if it is above 1")
 
 
-Place = Annotated[dict[str, Any], Check(_place)]
+Place = Annotated[dict[str, Any], PlainValidator(_place)]

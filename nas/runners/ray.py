@@ -8,11 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from nas.config.schema import Count
-from nas.options import MOST_THREADS, number
+from nas.options import Number, Positive
 from nas.runners.contract import Runner
 from nas.runners.registry import runner
-
-Amount = Annotated[float, number()]
+from nas.threads import MOST_THREADS
 
 
 @runner("ray")
@@ -23,11 +22,11 @@ class RayOptions:
     Without `workers` the resources of the cluster decide how many units run at once.
     """
 
-    workers: Annotated[int, Field(ge=1)] | None = None
-    cpus: Annotated[float, Field(gt=0, le=MOST_THREADS, allow_inf_nan=False)] = 1
-    gpus: Amount = 0
-    memory: Annotated[Count, Field(gt=0)] | None = None
-    resources: dict[str, Amount] | None = None
+    workers: Positive | None = None
+    cpus: Annotated[Number, Field(gt=0, le=MOST_THREADS)] = 1
+    gpus: Number = 0
+    memory: Annotated[Count, Field(gt=0, le=2**60)] | None = None
+    resources: dict[str, Number] | None = None
     address: str | None = None
 
     def needs(self) -> dict[str, float]:

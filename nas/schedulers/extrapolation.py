@@ -25,7 +25,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from nas.options import MOST
+from nas.options import Fraction, Rungs, Trials
 from nas.pareto import LARGEST
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import scheduler
@@ -57,9 +57,9 @@ class Extrapolation:
     def __init__(
         self,
         *,
-        rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
-        probability: Annotated[float, Field(gt=0, lt=1)] = STOPPED,
-        full: Annotated[int, Field(ge=FEWEST)] = 10,
+        rungs: Rungs,
+        probability: Annotated[Fraction, Field(gt=0, lt=1)] = STOPPED,
+        full: Annotated[Trials, Field(ge=FEWEST)] = 10,
         rank: Literal["quality", "pareto"] = "quality",
         scale: Scale = LOGARITHM,
         diverged: Literal["fenced", "counted"] = "fenced",

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from nas.options import MOST
+from nas.options import Positive
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import scheduler
 
@@ -15,7 +11,7 @@ from nas.schedulers.registry import scheduler
 class Full:
     """steps: training steps of a trial."""
 
-    def __init__(self, *, steps: Annotated[int, Field(ge=1, le=MOST)]) -> None:
+    def __init__(self, *, steps: Positive) -> None:
         self.steps = steps
 
     def start(self, number: int) -> int:

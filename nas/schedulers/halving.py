@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from nas.options import MOST
+from nas.options import Number, Rungs
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.order import Order
 from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ranking, Ties
@@ -32,6 +32,7 @@ GROWTH = 1.5  # of their number until the next comparison
 USEFUL = 0.5  # a rank correlation of all trials at two levels from which on the lower one is worth its cost
 PoorRungs = Literal["corrected", "skipped", "kept"]
 CORRECTED: PoorRungs = "corrected"
+Factor = Annotated[Number, Field(gt=1, le=1_000_000)]
 
 
 class Rung:
@@ -89,8 +90,8 @@ class Halving:
     def __init__(
         self,
         *,
-        rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
-        factor: Annotated[float, Field(gt=1)] = 3,
+        rungs: Rungs,
+        factor: Factor = 3,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
         poor_rungs: PoorRungs = CORRECTED,

@@ -18,11 +18,9 @@ import math
 from bisect import bisect_left
 from itertools import pairwise
 from statistics import fmean
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
-
-from nas.options import MOST
+from nas.options import Rungs, Trials
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import scheduler
 from nas.statistics.fence import fence
@@ -38,8 +36,8 @@ class Hurdles:
     def __init__(
         self,
         *,
-        rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
-        wait: Annotated[int, Field(ge=1)] = 20,
+        rungs: Rungs,
+        wait: Trials = 20,
         diverged: Literal["fenced", "counted"] = "fenced",
     ) -> None:
         for lower, higher in pairwise(rungs):

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
-
-from nas.options import MOST
+from nas.options import Positive, Rungs
 from nas.schedulers.contract import Level, Promotion
-from nas.schedulers.halving import CORRECTED, Halving, PoorRungs
+from nas.schedulers.halving import CORRECTED, Factor, Halving, PoorRungs
 from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ties
 from nas.schedulers.registry import scheduler
 
@@ -33,9 +31,9 @@ class Hyperband:
     def __init__(
         self,
         *,
-        rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
-        factor: Annotated[float, Field(gt=1)] = 3,
-        brackets: Annotated[int, Field(ge=1)] | None = None,
+        rungs: Rungs,
+        factor: Factor = 3,
+        brackets: Positive | None = None,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
         poor_rungs: PoorRungs = CORRECTED,

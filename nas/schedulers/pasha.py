@@ -8,13 +8,11 @@ differently, the next level is opened. Two values within `tolerance` of each oth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from nas.options import MOST
+from nas.options import Number, Rungs
 from nas.schedulers.contract import Promotion
-from nas.schedulers.halving import CORRECTED, Halving, PoorRungs
+from nas.schedulers.halving import CORRECTED, Factor, Halving, PoorRungs
 from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ties
 from nas.schedulers.registry import scheduler
 
@@ -28,9 +26,9 @@ class Pasha(Halving):
     def __init__(
         self,
         *,
-        rungs: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST)], ...], Field(min_length=1)],
-        factor: Annotated[float, Field(gt=1)] = 3,
-        tolerance: Annotated[float, Field(ge=0)] = 0.0,
+        rungs: Rungs,
+        factor: Factor = 3,
+        tolerance: Number = 0.0,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
         poor_rungs: PoorRungs = CORRECTED,

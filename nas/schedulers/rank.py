@@ -16,17 +16,20 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from nas.options import Check
+from pydantic import BeforeValidator, Field
+
+from nas.options import Number
 from nas.schedulers.fronts import Values
 from nas.schedulers.order import Fronts, Line, Order
 from searchspace.errors import SpaceError, nearest
 from searchspace.language.documents import number
 
-QUALITY, PARETO = "quality", "pareto"
+QUALITY: Literal["quality"] = "quality"
+PARETO: Literal["pareto"] = "pareto"
 LOG = "log2 "  # before the name of an objective: its logarithm counts
 
 
-def _rank(value: Any) -> str | dict[str, float]:
+def _rank(value: Any) -> Any:
     if value in (QUALITY, PARETO):
         return value
     if not isinstance(value, Mapping) or not value:
@@ -34,26 +37,27 @@ def _rank(value: Any) -> str | dict[str, float]:
         raise ValueError(
             f"must be {QUALITY}, {PARETO}, or weights such as {{bits_per_byte: 1, log2 flops: 0.05}}{near}"
         )
-    weights = _numbers(value)
-    for name, weight in weights.items():
-        if weight <= 0:
-            raise ValueError(f"the weight of {name} must be above 0, but it is {weight:g}")
-    return weights
+    return _limits(value)
 
 
-def _numbers(value: Any) -> dict[str, float]:
+def _limits(value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise ValueError("must be names of objectives with numbers, such as {flops: 20M}")
+    return {str(name): each for name, each in value.items()}
+
+
+def _number(value: Any) -> float:
     try:
-        return {str(name): number(each) for name, each in value.items()}
+        return number(value)
     except SpaceError as error:
         raise ValueError(str(error)) from None
 
 
-Rank = Annotated[str | dict[str, float], Check(_rank)]
+Size = Annotated[Number, BeforeValidator(_number)]  # such as 20M
+Rank = Annotated[dict[str, Annotated[Size, Field(gt=0)]] | Literal["quality", "pareto"], BeforeValidator(_rank)]
 Ties = Literal["older", "ends"]
 OLDER: Ties = "older"
-CostLimits = Annotated[dict[str, float], Check(_numbers)]
+CostLimits = Annotated[dict[str, Size], BeforeValidator(_limits)]
 
 
 class Ranking:

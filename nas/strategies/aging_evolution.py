@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from nas.options import bounds, whole_or
+from nas.options import Start, Trials
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
 from nas.strategies.population import AUTO, Member, Moves, best_first, extra_mutations, mutated, random_start
@@ -38,9 +38,9 @@ class AgingEvolution(StrategyBase):
         objectives: int = 1,
         evaluate: Evaluate | None = None,
         trials: int | None = None,
-        population: Annotated[int, bounds(ge=1)] = 100,
-        sample: Annotated[int, bounds(ge=1)] = 20,
-        start: Annotated[int | Literal["auto"], whole_or(AUTO, 1)] = AUTO,
+        population: Trials = 100,
+        sample: Trials = 20,
+        start: Start = AUTO,
         moves: Moves = "all",
         parent: Literal["spread", "best"] = "spread",
     ) -> None:

@@ -6,9 +6,8 @@ A study keeps the name that was chosen when it was created, so it stays the same
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from nas.options import names
+from nas.options import Names
 from nas.strategies._surrogate.codes import holes_of
 from nas.strategies.contract import Evaluate, SearchSpace, Strategy
 from nas.strategies.earlier import Earlier
@@ -37,7 +36,7 @@ def auto(
     evaluate: Evaluate | None = None,
     trials: int | None = None,
     earlier: Sequence[Earlier] = (),
-    learn_from: Annotated[tuple[str, ...], names()] = (),
+    learn_from: Names = (),
 ) -> Strategy:
     """The strategy that `chosen` names, with its own defaults. learn_from: as for `model`.
 

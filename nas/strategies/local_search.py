@@ -8,12 +8,11 @@ Workers finish one by one, so every result that joins the front is a start at on
 from __future__ import annotations
 
 from random import Random
-from typing import Annotated, Literal
 
 import numpy as np
 
 from nas import pareto
-from nas.options import bounds, whole_or
+from nas.options import Fraction, Start, Trials
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
 from nas.strategies.population import AUTO, Member, extra_mutations, mutated, random_start
@@ -33,9 +32,9 @@ class LocalSearch(StrategyBase):
         objectives: int = 1,
         evaluate: Evaluate | None = None,
         trials: int | None = None,
-        start: Annotated[int | Literal["auto"], whole_or(AUTO, 1)] = AUTO,
-        restart: Annotated[float, bounds(ge=0, le=1)] = 0.05,
-        size: Annotated[int, bounds(ge=1)] = 30,
+        start: Start = AUTO,
+        restart: Fraction = 0.05,
+        size: Trials = 30,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.first = random_start(start, trials)

@@ -15,8 +15,9 @@ from random import Random
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
-from nas.options import names, whole, whole_or
+from nas.options import Names, Positive, Trials
 from nas.strategies._surrogate import improvement
 from nas.strategies._surrogate.codes import UNSET, Codes
 from nas.strategies._surrogate.costs import Costs
@@ -71,13 +72,13 @@ class Model(StrategyBase):
         evaluate: Evaluate | None = None,
         trials: int | None = None,
         earlier: Sequence[Earlier] = (),
-        start: Annotated[int | Literal["auto"], whole_or(AUTO, 2)] = AUTO,
-        candidates: Annotated[int, whole(8)] = 48,
-        rounds: Annotated[int, whole(1)] = 3,
-        exact: Annotated[int, whole(1)] = 3,
+        start: Literal["auto"] | Annotated[Trials, Field(ge=2)] = AUTO,
+        candidates: Annotated[Positive, Field(ge=8, le=10_000)] = 48,
+        rounds: Annotated[Positive, Field(le=1_000)] = 3,
+        exact: Annotated[Positive, Field(le=1_000)] = 3,
         costs: Literal["features", "values"] = "features",
         opening: Literal["own", "number"] = "own",
-        learn_from: Annotated[tuple[str, ...], names()] = (),
+        learn_from: Names = (),
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.first = first_trials(start, trials, points_of(space))

@@ -12,9 +12,10 @@ from random import Random
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from nas import pareto
-from nas.options import bounds, whole_or
+from nas.options import Fraction, Trials
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
 from nas.strategies.population import AUTO, Member, Moves, crossed, extra_mutations, mutated, random_start
@@ -40,11 +41,11 @@ class NSGA2(StrategyBase):
         objectives: int = 1,
         evaluate: Evaluate | None = None,
         trials: int | None = None,
-        population: Annotated[int, bounds(ge=2)] = 50,
-        start: Annotated[int | Literal["auto"], whole_or(AUTO, 2)] = AUTO,
-        crossover: Annotated[float, bounds(ge=0, le=1)] = 0.5,
-        mutation: Annotated[float, bounds(ge=0, le=1)] = 0.5,
-        tournament: Annotated[int, bounds(ge=1)] = 8,
+        population: Annotated[Trials, Field(ge=2)] = 50,
+        start: Literal["auto"] | Annotated[Trials, Field(ge=2)] = AUTO,
+        crossover: Fraction = 0.5,
+        mutation: Fraction = 0.5,
+        tournament: Trials = 8,
         moves: Moves = "all",
         niches: Literal["auto", "crowding", "directions"] = AUTO,
     ) -> None:

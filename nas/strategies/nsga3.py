@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from nas.options import bounds, whole_or
+from pydantic import Field
+
+from nas.options import Fraction, Trials
 from nas.strategies.contract import Evaluate, SearchSpace
 from nas.strategies.nsga2 import NSGA2
 from nas.strategies.population import AUTO, Moves
@@ -28,11 +30,11 @@ class NSGA3(NSGA2):
         objectives: int = 1,
         evaluate: Evaluate | None = None,
         trials: int | None = None,
-        population: Annotated[int, bounds(ge=2)] = 50,
-        start: Annotated[int | Literal["auto"], whole_or(AUTO, 2)] = AUTO,
-        crossover: Annotated[float, bounds(ge=0, le=1)] = 0.5,
-        mutation: Annotated[float, bounds(ge=0, le=1)] = 0.5,
-        tournament: Annotated[int, bounds(ge=1)] = 8,
+        population: Annotated[Trials, Field(ge=2)] = 50,
+        start: Literal["auto"] | Annotated[Trials, Field(ge=2)] = AUTO,
+        crossover: Fraction = 0.5,
+        mutation: Fraction = 0.5,
+        tournament: Trials = 8,
         moves: Moves = "all",
     ) -> None:
         super().__init__(

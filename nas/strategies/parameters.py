@@ -9,7 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Annotated
 
-from nas.options import bounds
+from pydantic import Field
+
+from nas.options import Positive
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, SearchSpace
 from nas.strategies.registry import strategy
@@ -29,7 +31,7 @@ class Parameters(StrategyBase):
         seed: int,
         objectives: int = 1,
         evaluate: Evaluate | None = None,
-        draws: Annotated[int, bounds(ge=1)] = 16,
+        draws: Annotated[Positive, Field(le=10_000)] = 16,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.draws = draws

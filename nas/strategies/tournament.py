@@ -9,12 +9,13 @@ Each hole of a child changes with a small probability. The paper adds progressiv
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from nas import pareto
-from nas.options import bounds, whole_or
+from nas.options import Number, Start, Trials
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
 from nas.strategies.population import AUTO, Member, extra_mutations, mutated, random_start
@@ -38,11 +39,11 @@ class Tournament(StrategyBase):
         objectives: int = 1,
         evaluate: Evaluate | None = None,
         trials: int | None = None,
-        population: Annotated[int, bounds(ge=2)] = 100,
-        sample: Annotated[int, bounds(ge=1)] = 30,
-        start: Annotated[int | Literal["auto"], whole_or(AUTO, 1)] = AUTO,
+        population: Annotated[Trials, Field(ge=2)] = 100,
+        sample: Trials = 30,
+        start: Start = AUTO,
         seeded: bool = True,
-        changes: Annotated[float, bounds(ge=1)] = 1.5,
+        changes: Annotated[Number, Field(ge=1, le=1_000)] = 1.5,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.population, self.sample = population, sample

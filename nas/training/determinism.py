@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import deterministic as debugging_aid
 
-from nas.options import checked_threads
+from nas.threads import checked_threads
 from nas.training.compiler import use_deterministic_algorithms
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from nas.criteria.registry import Criterion, takes
 from nas.criteria.registry import registry as criteria
 from nas.elsewhere import elsewhere
 from nas.errors import UsageError
-from nas.options import number
+from nas.options import Number
 from nas.registry import UNNAMED, Registry, all_mistakes, checked, nearest
 from nas.tasks.contract import Batch, Task, defines_outputs
 from nas.training.optimisers.registry import make as make_optimiser
@@ -157,7 +157,7 @@ def _without(part: Any, names: Mapping[str, Any]) -> Any:
 
 def plain_options(
     *,
-    clip: Annotated[float, number()] = 1.0,
+    clip: Number = 1.0,
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
 ) -> None:
     """The options that belong to no part."""

@@ -146,6 +146,8 @@ def test_an_option_without_its_name_is_the_first(registry):
         ("full", {"size": 0}, r"thing 'full', option 'size': must be greater than or equal to 1, but got 0"),
         ("full", {"size": 1e30}, r"option 'size': must be a smaller whole number, but got 1e\+30"),
         ("full", {"size": True}, r"option 'size': must be a number, but got True"),
+        ("inherits", {"seed": 1, "rate": float("inf")}, r"option 'rate': must be a finite number, but got inf"),
+        ("inherits", {"seed": 1, "rate": 10**400}, r"option 'rate': must be a valid number, but got 1000"),
         ("inherits", {"seed": 1, "rate": True}, r"option 'rate': must be a number, but got True"),
         ("full", {"size": 1, "steps": [1, "x"]}, r"option 'steps\.1': must be a valid integer.* but got"),
         ("full", {"size": 1, "kind": "tow"}, r"option 'kind': must be 'one' or 'two', but got 'tow'\. Did you"),
@@ -191,6 +193,17 @@ def test_a_type_that_cannot_be_hashed_is_checked_too():
     assert checked(thing, {"value": 3}, "thing") == {"value": 3}
     with pytest.raises(UsageError, match="must be a valid integer"):
         checked(thing, {"value": "x"}, "thing")
+
+
+def test_of_several_types_a_message_says_what_each_accepts():
+    def thing(
+        start: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto", near: str | dict[str, int] | None = None
+    ): ...
+
+    with pytest.raises(UsageError, match="option 'start': must be 'auto' or greater than or equal to 1, but got 0"):
+        checked(thing, {"start": 0}, "thing")
+    with pytest.raises(UsageError, match=r"option 'near\.a': must be a valid integer"):
+        checked(thing, {"start": 1, "near": {"a": "x"}}, "thing")
 
 
 @given(st.text(min_size=1), st.lists(st.text(min_size=1), unique=True))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nas.latency.runs import on_threads
-from nas.options import MOST_THREADS, checked_threads
+from nas.threads import MOST_THREADS, checked_threads
 from nas.training.determinism import deterministic
 from tuner.measure.worker import Settings
 

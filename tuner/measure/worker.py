@@ -27,7 +27,7 @@ import torch
 
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
-from nas.options import checked_threads
+from nas.threads import checked_threads
 from tuner import outcome
 from tuner.device import resolve
 from tuner.measure import correctness, heap, resources, roofline

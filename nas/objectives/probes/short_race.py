@@ -16,12 +16,13 @@ from collections.abc import Callable
 from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.objectives.contract import Direction, ProbeObjective
 from nas.objectives.registry import objective
-from nas.options import Positive, number, whole
+from nas.options import Number, Positive
 from nas.tasks.contract import Batch, Task
 from searchspace.contract import Context
 from searchspace.cost import Shape
@@ -39,9 +40,9 @@ class ShortRace(ProbeObjective):
         self,
         shape: Shape,
         steps: Positive = 20,
-        length: Annotated[int, whole(8)] = 32,
+        length: Annotated[Positive, Field(ge=8)] = 32,
         batch: Positive = 16,
-        learning_rate: Annotated[float, number(above=0)] = 3e-3,
+        learning_rate: Annotated[Number, Field(gt=0)] = 3e-3,
     ) -> None:
         super().__init__(shape)
         self.steps, self.length, self.batch, self.learning_rate = steps, length, batch, learning_rate

@@ -12,12 +12,13 @@ import math
 from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from nas.objectives.contract import Direction
 from nas.objectives.probes._passes import Probe, check_examples, loss_of, split
 from nas.objectives.registry import objective
-from nas.options import whole
+from nas.options import Positive
 from nas.tasks.contract import Batch, Task
 from searchspace.cost import Shape
 
@@ -27,7 +28,7 @@ class ZiCo(Probe):
     """parts: how many batches the first batch is divided into, if it has as many examples. It needs two examples."""
 
     def __init__(
-        self, shape: Shape, parts: Annotated[int, whole(2)] = 4, direction: Direction = Direction.MAXIMISE
+        self, shape: Shape, parts: Annotated[Positive, Field(ge=2)] = 4, direction: Direction = Direction.MAXIMISE
     ) -> None:
         super().__init__(shape, direction)
         self.parts = parts

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from nas.options import Positive, whole
+from nas.options import Positive
 from nas.tasks.registry import task
 from nas.tasks.synthetic.recollection import Recollection
 from nas.tasks.vocabulary import Words
@@ -26,7 +27,7 @@ class AssociativeRecall(Recollection):
     def __init__(
         self,
         pairs: Positive = 8,
-        symbols: Annotated[int, whole(2)] = 8,
+        symbols: Annotated[Positive, Field(ge=2)] = 8,
         joined: bool = False,
         batch: Positive = 32,
     ) -> None:

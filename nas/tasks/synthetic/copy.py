@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from nas.options import Positive, whole
+from nas.options import Positive
 from nas.tasks.registry import task
 from nas.tasks.synthetic.recollection import Recollection
 from nas.tasks.vocabulary import Words
@@ -21,7 +22,10 @@ class Copy(Recollection):
     """length: positions in all, half of them the symbols to copy and the separator. symbols: their number."""
 
     def __init__(
-        self, length: Annotated[int, whole(2)] = 32, symbols: Annotated[int, whole(2)] = 16, batch: Positive = 32
+        self,
+        length: Annotated[Positive, Field(ge=2)] = 32,
+        symbols: Annotated[Positive, Field(ge=2)] = 16,
+        batch: Positive = 32,
     ) -> None:
         if length % 2:
             raise ValueError(f"length must be even, because half is read and half is written, but got {length}.")

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from nas.options import Positive, number
+from nas.options import Fraction, Positive
 from nas.tasks.registry import task
 from nas.tasks.text.derived import OfText
 from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
@@ -42,7 +43,7 @@ class MaskedLanguageModel(OfText):
         split_by: SplitBy = "documents",
         documents: Documents = "auto",
         remove_overlap: bool = False,
-        share: Annotated[float, number(above=0, high=1)] = 0.15,
+        share: Annotated[Fraction, Field(gt=0)] = 0.15,
     ) -> None:
         super().__init__(
             data=data,

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from nas.options import Check
+from pydantic import PlainValidator
+
 from nas.tasks.contract import SPLITS
 from nas.tasks.text import corpus, documents
 
@@ -53,8 +54,8 @@ def fractions(value: Any) -> tuple[float, ...]:
     return tuple(numbers)
 
 
-Data = Annotated[str | Sequence[str] | Mapping[str, Any] | None, Check(patterns)]
+Data = Annotated[str | Sequence[str] | Mapping[str, Any] | None, PlainValidator(patterns)]
 Level = Literal["bytes", "characters"]
 SplitBy = Literal["documents", "position"]
-Fractions = Annotated[Sequence[float], Check(fractions)]
-Documents = Annotated[str | Mapping[str, str], Check(documents.rule)]
+Fractions = Annotated[Sequence[float], PlainValidator(fractions)]
+Documents = Annotated[str | Mapping[str, str], PlainValidator(documents.rule)]

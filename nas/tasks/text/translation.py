@@ -15,10 +15,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import PlainValidator
 from torch import Tensor, nn
 
 from nas.documents import Evaluation, Tally
-from nas.options import Check, Positive
+from nas.options import Positive
 from nas.tasks.contract import Metric, Split, Task, greedy
 from nas.tasks.own import TaskProblem
 from nas.tasks.prepared import prepared
@@ -37,7 +38,7 @@ def _files(value: Any) -> Any:
     return found
 
 
-Files = Annotated[str | Sequence[str] | Mapping[str, Any], Check(_files)]
+Files = Annotated[str | Sequence[str] | Mapping[str, Any], PlainValidator(_files)]
 
 # source [B, T], target [B, T], lengths [B, 2], UTF-8 bytes of each target symbol [B, T], numbers of the pairs [B]
 Batch = tuple[Tensor, ...]

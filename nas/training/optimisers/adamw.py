@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import nn
 
-from nas.options import number
+from nas.options import Fraction, Number
 from nas.training.optimisers.registry import decaying, optimiser
 
-Rate = Annotated[float, number(above=0)]
-Decay = Annotated[float, number()]
-Momentum = Annotated[float, number(below=1)]
+Rate = Annotated[Number, Field(gt=0)]
+Decay = Number
+Momentum = Annotated[Fraction, Field(lt=1)]
 
 
 @optimiser("adamw")

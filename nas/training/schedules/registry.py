@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Protocol
 
-from nas.options import Check, number
+from pydantic import AfterValidator, Field
+
+from nas.options import MOST, Number
 from nas.registry import Registry, Thing
 
 registry = Registry("schedule", "nas.training.schedules")
@@ -36,14 +38,14 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Schedule:
     return registry.make(name, {}, options or {})
 
 
-def _steps(value: Any) -> float:
-    value = number().function(value)
+def _steps(value: float) -> float:
     if value >= 1 and value != int(value):
         raise ValueError("must be a fraction below 1 or a whole number of steps")
     return value
 
 
-Steps = Annotated[float, Check(_steps)]  # below 1 the fraction of all steps, from 1 on the number of steps
+# Below 1 the fraction of all steps, from 1 on the number of steps.
+Steps = Annotated[Number, Field(le=MOST), AfterValidator(_steps)]
 
 
 def counted(steps: float, horizon: int) -> float:

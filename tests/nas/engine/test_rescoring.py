@@ -227,8 +227,11 @@ def test_follows_a_search_until_it_ends(ended, describe, search, monkeypatch):
         ({"latency": {"name": "trial"}}, "'trial' is another column of the tables"),
         ({"latency": {"name": "a/b"}}, "a name is a letter and up to 63 letters, .* but got 'a/b'"),
         ({"latency": {"new_tokens": 3}}, "new_tokens has an effect in the phase generate only"),
-        ({"latency": {"threads": 100_000}}, "threads must be at most 1,024, but got 100000"),
-        ({"latency": {"phase": "decod"}}, "No phase is called 'decod'. Did you mean 'decode'"),
+        ({"latency": {"threads": 100_000}}, "option 'threads': must be less than or equal to 1024, but got 100000"),
+        (
+            {"latency": {"phase": "decod"}},
+            "option 'phase': must be 'prefill', .* but got 'decod'. Did you mean 'decode'",
+        ),
     ],
 )
 def test_refuses_what_cannot_come_later(ended, spec, message):

@@ -210,12 +210,12 @@ def test_reads_an_architecture_file(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"phases": ["prefil"]}, r"No phase is called 'prefil'. Did you mean 'prefill'\?"),
+        ({"phases": ["prefil"]}, r"option 'phase': must be 'prefill', .* but got 'prefil'. Did you mean 'prefill'\?"),
         ({"phases": []}, "phases must name some of"),
-        ({"length": 0}, "length must be at least 1, but got 0"),
-        ({"batch": -1}, "batch must be at least 1, but got -1"),
-        ({"threads": 0}, "threads must be at least 1, but got 0"),
-        ({"depth": 0}, "depth must be at least 1, but got 0"),
+        ({"length": 0}, "option 'length': must be greater than or equal to 1, but got 0"),
+        ({"batch": -1}, "option 'batch': must be greater than or equal to 1, but got -1"),
+        ({"threads": 0}, "option 'threads': must be greater than or equal to 1, but got 0"),
+        ({"depth": 0}, "option 'depth': must be greater than or equal to 1, but got 0"),
         ({"device": "cuda:99"}, "'cuda:99' is not available"),
     ],
     ids=["unknown-phase", "no-phase", "length", "batch", "threads", "depth", "device"],

@@ -46,7 +46,9 @@ def test_hyperband_with_many_levels_starts_at_once_and_uses_every_bracket():
 
 
 def test_hyperband_names_a_factor_that_is_too_large():
-    with pytest.raises(UsageError, match="factor is too large for 2 rungs: inf"):
+    with pytest.raises(UsageError, match=r"factor is too large for 60 rungs: 1e\+06"):
+        make("hyperband", rungs=list(range(1, 61)), factor=1e6)
+    with pytest.raises(UsageError, match="option 'factor': must be a finite number, but got inf"):
         make("hyperband", rungs=[1, 3], factor=float("inf"))
 
 

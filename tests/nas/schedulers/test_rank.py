@@ -78,7 +78,7 @@ def test_the_limit_of_a_maximised_objective_is_its_lowest_value():
     [
         ({"rank": "qualty"}, r"option 'rank': must be quality, pareto, or weights .*Did you mean 'quality'\?"),
         ({"rank": {}}, "must be quality, pareto, or weights"),
-        ({"rank": {"bits_per_byte": 0}}, "the weight of bits_per_byte must be above 0, but it is 0"),
+        ({"rank": {"bits_per_byte": 0}}, "option 'rank.bits_per_byte': must be greater than 0, but got"),
         ({"rank": {"bits_per_byte": "much"}}, "Expected a number"),
         (
             {"rank": {"flop": 1}},
@@ -86,6 +86,12 @@ def test_the_limit_of_a_maximised_objective_is_its_lowest_value():
         ),
         ({"rank": {"log2 flop": 1}}, "rank names 'log2 flop'"),
         ({"cost_limits": {"parameters": 5}}, "cost_limits names 'parameters', but the search has no such objective"),
+        ({"rank": {"bits_per_byte": float("inf")}}, "Expected a finite number, found inf, but got"),
+        ({"cost_limits": {"flops": -3}}, "option 'cost_limits.flops': must be greater than or equal to 0, but got"),
+        (
+            {"cost_limits": {"flops": float("nan")}},
+            "option 'cost_limits.flops': Expected a finite number, found nan, but",
+        ),
         ({"cost_limits": 20}, "option 'cost_limits': must be names of objectives with numbers"),
     ],
 )

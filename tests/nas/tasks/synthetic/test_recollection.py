@@ -145,12 +145,12 @@ def test_nothing_but_fillers_and_the_one_that_asks_stand_in_a_gap():
     ("spec", "message"),
     [
         ({"copy": {"length": 7}}, "length must be even"),
-        ({"copy": {"symbols": 1}}, "option 'symbols': must be a whole number of at least 2"),
+        ({"copy": {"symbols": 1}}, "option 'symbols': must be greater than or equal to 2, but got 1"),
         ({"associative_recall": {"pairs": 9, "symbols": 8}}, "symbols must be at least pairs, 9"),
-        ({"associative_recall": {"pairs": 0}}, "option 'pairs': must be a whole number of at least 1"),
-        ({"long_copy": {"gap": 0}}, "option 'gap': must be a whole number of at least 1"),
-        ({"long_copy": {"remembered": 1.5}}, "option 'remembered': must be a whole number"),
-        ({"long_copy": {"batch": 0}}, "option 'batch': must be a whole number of at least 1"),
+        ({"associative_recall": {"pairs": 0}}, "option 'pairs': must be greater than or equal to 1, but got 0"),
+        ({"long_copy": {"gap": 0}}, "option 'gap': must be greater than or equal to 1, but got 0"),
+        ({"long_copy": {"remembered": 1.5}}, "option 'remembered': must be a valid integer, but got 1.5"),
+        ({"long_copy": {"batch": 0}}, "option 'batch': must be greater than or equal to 1, but got 0"),
     ],
 )
 def test_wrong_options_are_refused(spec, message):

@@ -141,9 +141,12 @@ def test_each_class_of_disturbed_text_is_what_its_name_says(prepared):
     assert set(classes.tolist()) == {0, 1, 2}
 
 
-@pytest.mark.parametrize("share", [0, 1.5, "much"])
-def test_a_wrong_share_is_refused(share):
-    with pytest.raises(UsageError, match="option 'share': must be a number above 0 and at most 1"):
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [(0, "must be greater than 0"), (1.5, "must be less than or equal to 1"), ("much", "must be a valid number")],
+)
+def test_a_wrong_share_is_refused(share, message):
+    with pytest.raises(UsageError, match=f"option 'share': {message}, but got {share!r}"):
         tasks.load({"masked_language_model": {"share": share}})
 
 

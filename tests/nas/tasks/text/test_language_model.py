@@ -224,8 +224,8 @@ def test_two_processes_prepare_the_data_once(prose, tmp_path):
     [
         ({"levle": "bytes"}, r"no option 'levle'. Did you mean 'level'\?"),
         ({"level": "words"}, r"option 'level': must be 'bytes' or 'characters', but got 'words'"),
-        ({"length": 0}, r"option 'length': must be a whole number of at least 1, but got 0"),
-        ({"batch": True}, r"option 'batch': must be a whole number of at least 1, but got True"),
+        ({"length": 0}, r"option 'length': must be greater than or equal to 1, but got 0"),
+        ({"batch": True}, r"option 'batch': must be a valid integer, but got True"),
         ({"evaluation": 5}, r"evaluation must be at least length, 128, but got 5"),
         ({"split": [0.5, 0.5]}, r"option 'split': must be 3 fractions"),
         ({"split": [1, 0, 0]}, r"option 'split': must be 3 fractions above 0"),
