@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "NAS_STORAGE"
 FOLDER = Path("runs")
+CACHE = Path.home() / ".cache" / "tessera-nas"  # data prepared once a node
 HASH_DIGITS = 6  # the fewest that identify an architecture
 Opened = TypeVar("Opened", bound=Reader)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dashboards.server.serve import check_installed
+from dashboards.server.installed import check_installed
 from nas import location
 from nas.errors import UsageError
 from nas.files import check_writable, write_whole

@@ -13,13 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import jinja2
 from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import Response
 
 from dashboards.figures.figure import Figure, Heat
 from dashboards.figures.plotly import plotly
@@ -30,6 +28,10 @@ from dashboards.server.files import modules
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.view import Column, Table, View
 from nas.report.tables import short, size
+
+if TYPE_CHECKING:  # a report needs no server
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 PAGES = (
     ("space", "Space"),
@@ -202,6 +204,8 @@ def packed(text: str, kind: str) -> Packed:
 
 def sent(request: Request, found: Packed, status: int = 200) -> Response:
     """The response: compressed if the browser accepts gzip. Browsers must not cache it, because it is private data."""
+    from starlette.responses import Response
+
     headers = {"cache-control": "no-store", "vary": "accept-encoding"}
     content = found.content
     if "gzip" in request.headers.get("accept-encoding", ""):

@@ -10,10 +10,10 @@ import threading
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from dashboards.server.installed import ServeError, check_installed
 from dashboards.server.security import is_loopback
 from nas import location
 from nas.errors import NasError, UsageError
@@ -22,12 +22,7 @@ if TYPE_CHECKING:
     from uvicorn import Config, Server
 
 TOKEN = "NAS_DASHBOARD_TOKEN"
-NEEDED = ("starlette", "uvicorn", "jinja2", "plotly")
 MOST_CONNECTIONS = 400
-
-
-class ServeError(NasError):
-    """The server cannot start."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +41,6 @@ class Served:
             threading.Timer(0.5, webbrowser.open, [self.address]).start()
         with contextlib.suppress(KeyboardInterrupt):
             self.server.run(sockets=[self.listening])
-
-
-def check_installed() -> None:
-    """Check the libraries that the pages need. Raises ServeError if one is missing."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise ServeError(f'The dashboard needs {", ".join(missing)}: pip install "tessera-nas[dashboard]".')
 
 
 def prepare(study: str | None, storages: Sequence[str], host: str, port: int, token: str | None) -> Served:

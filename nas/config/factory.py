@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from nas import metrics, tasks
 from nas.config.schema import Named, SearchConfig
 from nas.errors import NasError, UsageError
+from nas.location import CACHE
 from nas.objectives import registry as objective_registry
 from nas.objectives.contract import Objective, cost_of
 from nas.own import blocks
@@ -37,8 +38,6 @@ from searchspace.lines import Drawing
 from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import rows
 from searchspace.space.space import Space
-
-CACHE = Path.home() / ".cache" / "tessera-nas"  # data prepared once a node
 
 
 def gather_task(config: SearchConfig, folder: Path) -> SearchConfig:

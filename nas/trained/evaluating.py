@@ -7,10 +7,11 @@ from pathlib import Path
 import torch
 
 from nas import tasks
+from nas.location import CACHE
 from nas.tasks.contract import Split
 from nas.trained import weights as files
 from nas.trained.recorded import Recorded
-from nas.trained.settings import CACHE, Settings, check_fits
+from nas.trained.settings import Settings, check_fits
 from nas.training import unit
 from nas.training.determinism import deterministic
 from nas.training.loop import Deadline, Training

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nas import tasks
+from nas import location, tasks
 from nas.errors import UsageError
 from nas.tasks.contract import Task
 from nas.trained.recorded import Recorded
@@ -16,7 +16,6 @@ from searchspace.model.architecture import Architecture
 
 STEPS = 300  # of a training whose length is not recorded
 TASK = "language_model"
-CACHE = Path.home() / ".cache" / "tessera-nas"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +120,7 @@ def data_changed(record: Recorded, chosen: Settings) -> bool:
     (name, _), *_ = chosen.task.items()
     if not record.data_sha256 or record.task is None or chosen.task != {name: dict(record.task.get(name) or {})}:
         return False
-    return tasks.load_prepared(chosen.task, chosen.source, CACHE).data_hash != record.data_sha256
+    return tasks.load_prepared(chosen.task, chosen.source, location.CACHE).data_hash != record.data_sha256
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -23,9 +23,10 @@ from nas.exports import header
 from nas.exports.header import MADE_BY
 from nas.exports.origin import versions
 from nas.files import write_whole
+from nas.location import CACHE
 from nas.tasks.contract import reported
 from nas.trained.recorded import ARCHITECTURE, TRAINING, Recorded
-from nas.trained.settings import CACHE, Settings, check_fits
+from nas.trained.settings import Settings, check_fits
 from nas.trained.weights import fill, read_training
 from nas.training import checkpoints
 from nas.training.loop import Report

@@ -27,12 +27,11 @@ def clean(
     import shlex
 
     from nas import location
-    from nas.config.factory import CACHE
     from nas.upkeep import cleaning
 
     store, found = location.open_existing(study, storage)
     with store:
-        removed = cleaning.clean(store, found, CACHE, dry_run=dry_run)
+        removed = cleaning.clean(store, found, location.CACHE, dry_run=dry_run)
         newer = cleaning.newer_database(store, found)
     if newer is not None:
         command = shlex.join(["nas", "clean", study, "--storage", str(newer)])

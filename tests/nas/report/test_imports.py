@@ -63,6 +63,33 @@ print(*sorted(sys.modules))
     assert not found & (HEAVY - {"sqlalchemy", "pydantic"} | {"sqlalchemy.orm", "alembic", "rich", "scipy"})
 
 
+def test_reports_and_cleaning_import_neither_torch_nor_a_server(study, tmp_path):
+    commands = [["clean", "tried", "--dry-run"], ["report", "tried", "--out", str(tmp_path / "report.html")]]
+    code = f"""
+import contextlib, io, sys
+from nas.cli.app import run
+for command in {commands}:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        run([*command, "--json", "--storage", sys.argv[1]])
+print(*sorted(sys.modules))
+"""
+    found = modules_of("-c", code, study)
+
+    assert {"nas.upkeep.cleaning", "dashboards.sent.page"} <= found
+    assert not found & {
+        "torch",
+        "ray",
+        "optuna",
+        "scipy",
+        "nas.tasks",
+        "nas.config.factory",
+        "searchspace.model",
+        "tuner",
+    }
+    assert not found & {"starlette", "uvicorn", "plotly", "alembic", "dashboards.server.serve"}
+    assert (tmp_path / "report.html").exists()
+
+
 def test_the_export_of_an_architecture_as_yaml_imports_neither_torch_nor_what_trains(study, tmp_path):
     found = modules_of_command("export", "tried", "--best", "--out", str(tmp_path / "best.yaml"), "--storage", study)
 
