@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout  # torch needs it, so it is on every machine with torch
 
 STEP = 0.05  # seconds between two attempts
 
@@ -14,49 +14,28 @@ STEP = 0.05  # seconds between two attempts
 @contextmanager
 def holding(file: Path, longest: float, *, removes: bool = False) -> Iterator[bool | None]:
     """Inside the block this process alone holds the lock `file`. It gives whether the process had to wait, or None if
-    it does not hold the lock: it waited in vain for `longest` seconds. Systems without such locks give False.
+    it does not hold the lock: it waited in vain for `longest` seconds.
 
-    removes: whether the file is deleted at the end. Raises OSError if the file cannot be created.
+    removes: whether the file is deleted at the end, while it is held; a lock of a deleted file does not count. Raises
+    OSError if the file cannot be created.
     """
+    lock = FileLock(file, mode=0o600)
+    waited = _waited(lock, longest)
     try:
-        import fcntl
-    except ImportError:
-        yield False
-        return
-    until = time.monotonic() + longest
-    waited: bool | None = False
-    handle = _opened(file)
-    try:
-        while True:
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(handle, file):
-                    break
-            waited = True
-            if time.monotonic() > until:
-                waited = None
-                break
-            time.sleep(STEP)
-            if not _is_at(handle, file):  # the process that held it has deleted it
-                new = _opened(file)
-                os.close(handle)
-                handle = new
-        try:
-            yield waited
-        finally:
-            if removes and waited is not None:
-                with suppress(OSError):
-                    file.unlink()
+        yield waited
     finally:
-        os.close(handle)
+        if removes and waited is not None:
+            with suppress(OSError):  # Windows deletes no open file
+                file.unlink()
+        lock.release()
 
 
-def _opened(file: Path) -> int:
-    return os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-
-
-def _is_at(handle: int, file: Path) -> bool:
-    """Whether an open file is the one that has this name now."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(handle), file.stat())
-    return False
+def _waited(lock: FileLock, longest: float) -> bool | None:
+    """Acquire the lock. Whether that took time; None if it did not succeed."""
+    with suppress(Timeout):
+        lock.acquire(timeout=0)
+        return False
+    with suppress(Timeout):
+        lock.acquire(timeout=longest, poll_interval=STEP)
+        return True
+    return None

@@ -1,41 +1,41 @@
-"""Processes of this machine, as /proc lists them."""
+"""Processes of this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from pathlib import Path
+
+import psutil
 
 
 def running() -> list[tuple[int, str]]:
     """(pid, command line) of every process."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                found.append((int(entry.name), command))
-    return found
+    return [(each.pid, _command(each)) for each in psutil.process_iter()]
 
 
 def is_alive(pid: int) -> bool:
     """Whether the process exists and is not a zombie."""
-    return bool(stat := _stat(pid)) and stat[0] not in "ZX"
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.Error:
+        return False
 
 
 def parent(pid: int) -> int:
     """The parent of a process; 0 if the process has ended."""
-    return int(stat[1]) if (stat := _stat(pid)) else 0
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.Error:
+        return 0
 
 
 def descendants(ancestor: int) -> list[tuple[int, str]]:
     """(pid, command line) of the children of a process, their children, and so on."""
-    commands = dict(running())
-    found = {ancestor}
-    while more := {pid for pid in commands if pid not in found and parent(pid) in found}:
-        found |= more
-    return [(pid, commands[pid]) for pid in found - {ancestor}]
+    try:
+        return [(each.pid, _command(each)) for each in psutil.Process(ancestor).children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def send(pid: int, number: signal.Signals) -> bool:
@@ -46,9 +46,8 @@ def send(pid: int, number: signal.Signals) -> bool:
     return False
 
 
-def _stat(pid: int) -> list[str]:
-    """State, parent, ... of a process; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
+def _command(process: psutil.Process) -> str:
+    """The command line; empty if the process has ended or is another user's."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""

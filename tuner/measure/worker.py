@@ -310,6 +310,7 @@ def _limit_memory(more: int) -> None:
         return
     import resource
 
+    # Not psutil: it would be imported in each worker, and a machine that only measures may not have it.
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * os.sysconf("SC_PAGE_SIZE") + more
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
