@@ -31,12 +31,6 @@ class Forecast:
         """The steps from which the units of each level continue; 0 for new trials."""
         return tuple(rung - steps for rung, steps in zip(self.rungs, self.steps))
 
-    @property
-    def total_steps(self) -> int:
-        """Training steps of all units."""
-        of_finals = sum(each.units * each.steps for each in self.finals)
-        return sum(count * steps for count, steps in zip(self.units, self.steps)) + of_finals
-
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         longest = self.finals[-1].steps if self.finals else 0

@@ -38,18 +38,7 @@ def cost(architecture: Architecture | str | Path, shape: Shape | None = None, **
     Tied tables and shared weights count once. FLOPs are those of `torch.utils.flop_counter`; see `searchspace.cost` for
     halting models. Raises SpaceError if it is not a valid architecture, ValueError if `shape` and fields are given.
     """
-    return _root(architecture, shape, shape_fields).cost()
-
-
-def cost_by_part(
-    architecture: Architecture | str | Path, shape: Shape | None = None, **shape_fields: Any
-) -> list[tuple[str, Cost]]:
-    """(path, cost) of each leaf in the order of the forward pass. The costs add up to `cost`. Raises as `cost`."""
-    return [leaf for part in _root(architecture, shape, shape_fields).below() for leaf in part.leaves()]
-
-
-def _root(architecture: Architecture | str | Path, shape: Shape | None, shape_fields: dict[str, Any]) -> Part:
     if shape is not None and shape_fields:
         raise ValueError(f"give either shape or its fields, but got both: {shape} and {', '.join(shape_fields)}.")
     shape = Shape(**shape_fields) if shape is None else shape
-    return Part(name="model", shape=shape, block=as_architecture(architecture).configured)
+    return Part(name="model", shape=shape, block=as_architecture(architecture).configured).cost()

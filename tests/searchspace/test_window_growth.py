@@ -12,8 +12,9 @@ from searchspace.contract import Context, Given
 from searchspace.cost import Shape
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
-from searchspace.model.build import build, cost, cost_by_part
+from searchspace.model.build import build, cost
 from searchspace.model.drawing import draw
+from searchspace.parts import Part
 from searchspace.registry import configure
 from searchspace.space.space import Space
 from searchspace.tree import Block, Choice, Integers, Value
@@ -24,6 +25,11 @@ GROWING = f"{{repeat: {{times: 3, window_growth: 2, of: {BODY}}}}}"
 BY_HAND = "".join(
     f"  - sliding_window_attention: {{heads: 2, window: {window}}}\n  - feed_forward\n" for window in (4, 8, 16)
 )
+
+
+def cost_by_part(architecture):
+    whole = Part(name="model", shape=Shape(), block=architecture.configured)
+    return [leaf for part in whole.below() for leaf in part.leaves()]
 
 
 def test_growth_writes_out_copies_with_windows_of_their_own():

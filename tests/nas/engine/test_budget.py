@@ -1,6 +1,7 @@
 """Budgets of trials, steps, tokens, FLOPs and device-seconds: the first limit that is spent ends the search."""
 
 import gzip
+import operator
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -148,7 +149,9 @@ def test_a_plan_says_how_many_trials_the_budget_buys(describe):
     config = describe(task=quick, scheduler=HALVING, budget=f"{{tokens: {100 * STEP}, trials: 900}}")
     made = planning.plan(config)
     ahead = forecast(config, made.forecast.units[0])
-    assert ahead.total_steps <= 100 < forecast(config, made.forecast.units[0] + 1).total_steps
+    more = forecast(config, made.forecast.units[0] + 1)
+    fewer, too_many = (sum(map(operator.mul, each.units, each.steps)) for each in (ahead, more))
+    assert fewer <= 100 < too_many and not ahead.finals
     assert (made.spent_first, made.budget) == ("tokens", {"tokens": 100 * STEP, "trials": 900})
     text = made.as_text()
     assert "budget      900 trials, 205k tokens; tokens are spent first" in text

@@ -111,4 +111,4 @@ def test_a_forecast_counts_units_by_rung_and_finals(describe):
 
     assert (ahead.rungs, ahead.units, ahead.steps) == ((2, 4, 8), (9, 4, 2), (2, 2, 4))
     assert (ahead.final_units, ahead.workers) == (9, 1)
-    assert ahead.total_steps == 9 * 2 + 4 * 2 + 2 * 4 + 9 * 5
+    assert [(each.units, each.steps) for each in ahead.finals] == [(9, 5)]

@@ -6,7 +6,8 @@ import torch
 from searchspace.cost import Shape, total
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
-from searchspace.model.build import build, cost, cost_by_part
+from searchspace.model.build import as_architecture, build, cost
+from searchspace.parts import Part
 
 TEXT = """
 kind: decoder
@@ -39,7 +40,8 @@ def test_every_build_has_fresh_weights_from_the_random_state() -> None:
 
 
 def test_costs_by_part_are_named_by_path_and_add_up() -> None:
-    parts = cost_by_part(TEXT, length=7, batch=3)
+    whole = Part(name="model", shape=Shape(length=7, batch=3), block=as_architecture(TEXT).configured)
+    parts = [leaf for part in whole.below() for leaf in part.leaves()]
     names = [name for name, _ in parts]
     assert names[0] == "embedding"
     assert "body.0.repeat.of.0.residual.of.0.attention" in names
