@@ -93,7 +93,7 @@ def continued(record: Recorded, training: Recorded) -> Recorded:
 
 def prepared(record: Recorded | None, name: str | None, options: Mapping[str, Any]) -> Task:
     """The task that `settings` chooses, with its data read. Raises UsageError if it cannot be used."""
-    return tasks.load_prepared(*_task(record, name, dict(options)), CACHE)
+    return tasks.load_prepared(*_task(record, name, dict(options)), location.CACHE)
 
 
 def check_fits(architecture: Architecture, task: Task) -> None:
