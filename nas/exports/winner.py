@@ -35,10 +35,10 @@ class Winner:
     """
 
     trial: int
-    final: int | None  # its number among the finals, from 1; None for a trial of the search
     source: Architecture | StoredArchitecture
     origin: Mapping[str, Any]
     weights: Callable[[], Mapping[str, Tensor]]
+    final: int | None = None  # its number among the finals, from 1; None for a trial of the search
 
     @property
     def name(self) -> str:
@@ -91,10 +91,10 @@ def of_record(record: Recorded) -> Winner:
     final = None if found.get("final") is None else int(found["final"])
     return Winner(
         int(found.get("trial") or 0) if final is None else FIRST_FINAL + final - 1,
-        final,
         record.architecture,
         {name: value for name, value in found.items() if value is not None},
         lambda: weights.of_record(record),
+        final,
     )
 
 
@@ -118,7 +118,7 @@ def winner(store: Reader, study: Study, number: int) -> Winner:
         store.check_result(study.id, each, verdict=entrant is not None)
     source = stored(store, study, trial)
     header = origin(store, study, trial, trained, source, finals, entrant)
-    return Winner(trial.number, trial.final, source, header, partial(_weights, store, study, trained))
+    return Winner(trial.number, source, header, partial(_weights, store, study, trained), trial.final)
 
 
 def _finals(store: Reader, study: Study) -> FinalsResult | None:
