@@ -2,26 +2,43 @@
 
     def __init__(self, length: Positive = 32, share: Annotated[Fraction, Field(gt=0)] = 0.15): ...
 
-`nas.registry.checked` applies them through pydantic. They are strict: `8.0`, `"8"` and `true` are no whole
-numbers. A further `Field` narrows a type. Give a count a limit (`le`) if a large number would take endless time or
-memory.
+`nas.registry.checked` applies them through pydantic. They are strict: `"8"`, `8.5` and `true` are no whole numbers. A
+further `Field` narrows a type. Give a count a limit (`le`) if a large number would take endless time or memory. Modules
+that train or measure take `Field` and the validators from here, because they also run where pydantic is not installed.
+The annotations then say nothing.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
-
 from nas.threads import MOST_THREADS
+
+try:
+    from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
+except ModuleNotFoundError:
+
+    def _says_nothing(*_given: Any, **_named: Any) -> None:
+        """In place of the names above."""
+
+    AfterValidator = BeforeValidator = Field = PlainValidator = _says_nothing  # type: ignore[assignment, misc]
+
+__all__ = ["AfterValidator", "BeforeValidator", "Field", "PlainValidator"]
 
 MOST = 2**31 - 1  # of a count: what both databases store
 MOST_TRIALS = 1_000_000  # that a strategy or a scheduler waits for, keeps or compares
 
+
+def _as_whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 Positive = Annotated[int, Field(strict=True, ge=1, le=MOST)]
-Trials = Annotated[int, Field(strict=True, ge=1, le=MOST_TRIALS)]
 Threads = Annotated[int, Field(strict=True, ge=1, le=MOST_THREADS)]
-Rungs = Annotated[tuple[Positive, ...], Field(min_length=1)]  # training steps
+Whole = Annotated[int, BeforeValidator(_as_whole), Field(strict=True)]  # it may be written 8.0 or 1e3
+Steps = Annotated[Whole, Field(ge=1, le=MOST)]
+Trials = Annotated[Whole, Field(ge=1, le=MOST_TRIALS)]
+Rungs = Annotated[tuple[Steps, ...], Field(min_length=1)]
 Start = Literal["auto"] | Trials  # random trials before the first child
 Number = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor
 
 from nas.criteria.registry import TargetKind, criterion
-from nas.options import Fraction
+from nas.options import Field, Fraction
 
 
 @criterion("cross_entropy")

@@ -19,7 +19,6 @@ from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 
 from nas.errors import NasError, UsageError
 from nas.latency import evidence, memory
@@ -33,7 +32,7 @@ from nas.latency.table import Table
 from nas.objectives.contract import NoValue, Objective, Search, name_problem
 from nas.objectives.place import Place
 from nas.objectives.registry import objective
-from nas.options import Fraction, Number, Positive, Threads
+from nas.options import Field, Fraction, Number, Positive, Threads
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space

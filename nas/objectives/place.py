@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import PlainValidator
+from nas.options import PlainValidator
 
 SMALLEST = 1e-4  # of an amount: Ray counts in ten-thousandths
 RESERVED = ("memory", "object_store_memory", "bundle")  # Ray refuses them, and names that are not ASCII

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
-
 from nas.config.schema import Count
-from nas.options import Number, Positive
+from nas.options import Field, Number, Steps
 from nas.runners.contract import Runner
 from nas.runners.registry import runner
 from nas.threads import MOST_THREADS
@@ -22,7 +20,7 @@ class RayOptions:
     Without `workers` the resources of the cluster decide how many units run at once.
     """
 
-    workers: Positive | None = None
+    workers: Steps | None = None
     cpus: Annotated[Number, Field(gt=0, le=MOST_THREADS)] = 1
     gpus: Number = 0
     memory: Annotated[Count, Field(gt=0, le=2**60)] | None = None

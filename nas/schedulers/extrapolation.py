@@ -23,9 +23,8 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
-from nas.options import Fraction, Rungs, Trials
+from nas.options import Field, Fraction, Rungs, Trials
 from nas.pareto import LARGEST
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import scheduler

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nas.options import Positive
+from nas.options import Steps
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.registry import scheduler
 
@@ -11,7 +11,7 @@ from nas.schedulers.registry import scheduler
 class Full:
     """steps: training steps of a trial."""
 
-    def __init__(self, *, steps: Positive) -> None:
+    def __init__(self, *, steps: Steps) -> None:
         self.steps = steps
 
     def start(self, number: int) -> int:

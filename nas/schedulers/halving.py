@@ -18,9 +18,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
-
-from nas.options import Number, Rungs
+from nas.options import Field, Number, Rungs
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.order import Order
 from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ranking, Ties

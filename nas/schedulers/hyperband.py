@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from nas.options import Positive, Rungs
+from nas.options import Rungs, Steps
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.halving import CORRECTED, Factor, Halving, PoorRungs
 from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ties
@@ -33,7 +33,7 @@ class Hyperband:
         *,
         rungs: Rungs,
         factor: Factor = 3,
-        brackets: Positive | None = None,
+        brackets: Steps | None = None,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
         poor_rungs: PoorRungs = CORRECTED,

@@ -16,9 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
-
-from nas.options import Number
+from nas.options import BeforeValidator, Field, Number
 from nas.schedulers.fronts import Values
 from nas.schedulers.order import Fronts, Line, Order
 from searchspace.errors import SpaceError, nearest

@@ -15,9 +15,8 @@ from random import Random
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
-from nas.options import Names, Positive, Trials
+from nas.options import Field, Names, Positive, Trials
 from nas.strategies._surrogate import improvement
 from nas.strategies._surrogate.codes import UNSET, Codes
 from nas.strategies._surrogate.costs import Costs

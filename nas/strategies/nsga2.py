@@ -12,10 +12,9 @@ from random import Random
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
 from nas import pareto
-from nas.options import Fraction, Trials
+from nas.options import Field, Fraction, Trials
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
 from nas.strategies.population import AUTO, Member, Moves, crossed, extra_mutations, mutated, random_start

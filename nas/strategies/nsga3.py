@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
-from nas.options import Fraction, Trials
+from nas.options import Field, Fraction, Trials
 from nas.strategies.contract import Evaluate, SearchSpace
 from nas.strategies.nsga2 import NSGA2
 from nas.strategies.population import AUTO, Moves

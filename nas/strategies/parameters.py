@@ -9,9 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
-
-from nas.options import Positive
+from nas.options import Field, Steps
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, SearchSpace
 from nas.strategies.registry import strategy
@@ -31,7 +29,7 @@ class Parameters(StrategyBase):
         seed: int,
         objectives: int = 1,
         evaluate: Evaluate | None = None,
-        draws: Annotated[Positive, Field(le=10_000)] = 16,
+        draws: Annotated[Steps, Field(le=10_000)] = 16,
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.draws = draws

@@ -12,10 +12,9 @@ from random import Random
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from pydantic import Field
 
 from nas import pareto
-from nas.options import Number, Start, Trials
+from nas.options import Field, Number, Start, Trials
 from nas.strategies.base import StrategyBase
 from nas.strategies.contract import Evaluate, Proposal, Result, SearchSpace
 from nas.strategies.population import AUTO, Member, extra_mutations, mutated, random_start

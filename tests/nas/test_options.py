@@ -10,7 +10,7 @@ from nas.criteria.registry import registry as criteria
 from nas.errors import UsageError
 from nas.exports.registry import registry as formats
 from nas.objectives.registry import registry as objectives
-from nas.options import MOST, Fraction, Names, Number, Positive, Rungs, Start, Trials
+from nas.options import MOST, Fraction, Names, Number, Positive, Rungs, Start, Steps, Trials
 from nas.runners.registry import registry as runners
 from nas.schedulers.registry import registry as schedulers
 from nas.strategies.registry import registry as strategies
@@ -69,8 +69,8 @@ def test_no_count_takes_a_number_of_thirty_digits_or_true():
         (Annotated[Positive, Field(ge=8, le=10)], 11, "less than or equal to 10"),
         (Trials, 10**7, "less than or equal to 1000000"),
         (Start, "never", "'auto'"),
-        (Start, 2.0, "a valid integer"),
-        (Rungs, [2.0, 4.0], "a valid integer"),
+        (Start, 2.5, "a valid integer"),
+        (Rungs, [2.5, 4.0], "a valid integer"),
         (Rungs, ["2", "4"], "a valid integer"),
         (Rungs, [True, 4], "a valid integer"),
         (Rungs, [], "at least 1 item"),
@@ -93,6 +93,7 @@ def test_a_type_refuses(hint, value, message):
 def test_a_type_accepts_what_is_in_its_range():
     accepted = [
         (Positive, 1, 1), (Positive, MOST, MOST), (Start, "auto", "auto"), (Start, 3, 3), (Rungs, [2, 4], (2, 4)),
+        (Steps, 8.0, 8), (Start, 3.0, 3), (Rungs, [2e0, 4e0], (2, 4)),
         (Number, 1, 1.0), (Fraction, 1, 1.0), (Names, "a", ("a",)), (Names, ["a", "b"], ("a", "b")),
     ]  # fmt: skip
     assert [TypeAdapter(hint).validate_python(value) for hint, value, _ in accepted] == [each[2] for each in accepted]

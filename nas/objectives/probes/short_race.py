@@ -16,13 +16,12 @@ from collections.abc import Callable
 from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.objectives.contract import Direction, ProbeObjective
 from nas.objectives.registry import objective
-from nas.options import Number, Positive
+from nas.options import Field, Number, Positive
 from nas.tasks.contract import Batch, Task
 from searchspace.contract import Context
 from searchspace.cost import Shape

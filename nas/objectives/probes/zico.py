@@ -12,13 +12,12 @@ import math
 from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from nas.objectives.contract import Direction
 from nas.objectives.probes._passes import Probe, check_examples, loss_of, split
 from nas.objectives.registry import objective
-from nas.options import Positive
+from nas.options import Field, Positive
 from nas.tasks.contract import Batch, Task
 from searchspace.cost import Shape
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
-from nas.options import Positive
+from nas.options import Field, Positive
 from nas.tasks.registry import task
 from nas.tasks.synthetic.recollection import Recollection
 from nas.tasks.vocabulary import Words

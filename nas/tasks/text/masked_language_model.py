@@ -10,10 +10,9 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from nas.options import Fraction, Positive
+from nas.options import Field, Fraction, Positive
 from nas.tasks.registry import task
 from nas.tasks.text.derived import OfText
 from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy

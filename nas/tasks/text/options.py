@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainValidator
-
+from nas.options import PlainValidator
 from nas.tasks.contract import SPLITS
 from nas.tasks.text import corpus, documents
 

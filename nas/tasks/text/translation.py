@@ -15,11 +15,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import PlainValidator
 from torch import Tensor, nn
 
 from nas.documents import Evaluation, Tally
-from nas.options import Positive
+from nas.options import PlainValidator, Positive
 from nas.tasks.contract import Metric, Split, Task, greedy
 from nas.tasks.own import TaskProblem
 from nas.tasks.prepared import prepared

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import nn
 
-from nas.options import Fraction, Number
+from nas.options import Field, Fraction, Number
 from nas.training.optimisers.registry import decaying, optimiser
 
 Rate = Annotated[Number, Field(gt=0)]

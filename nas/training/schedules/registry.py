@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Protocol
 
-from pydantic import AfterValidator, Field
-
-from nas.options import MOST, Number
+from nas.options import MOST, AfterValidator, Field, Number
 from nas.registry import Registry, Thing
 
 registry = Registry("schedule", "nas.training.schedules")

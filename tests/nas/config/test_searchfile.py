@@ -404,7 +404,7 @@ def test_a_criterion_for_other_targets_is_rejected():
 
 
 def test_a_task_of_the_user_that_declares_no_targets_takes_any_criterion(tmp_path):
-    text = own("[error]").replace("{learning_rate: 1e-3}", "{criterion: mean_squared_error}")
+    text = own("[{metric: accuracy}]").replace("{learning_rate: 1e-3}", "{criterion: mean_squared_error}")
     outputs = OWN.replace("def loss", "def outputs")
     (tmp_path / "own.py").write_text(outputs)
     searchfile.parse(text, "search.yaml", tmp_path)
