@@ -16,7 +16,7 @@ from nas.threads import MOST_THREADS
 
 try:
     from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
-except ModuleNotFoundError:
+except ImportError:
 
     def _says_nothing(*_given: Any, **_named: Any) -> None:
         """In place of the names above."""

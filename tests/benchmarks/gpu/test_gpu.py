@@ -126,6 +126,11 @@ import benchmarks.gpu.__main__, tuner.replay.record, tuner.triton.decorator, tun
 from kernels.dispatch import registry
 assert len(registry.operations()) > 10
 tuner.replay.record.main(["softmax", "--device", "cpu", "--folder", sys.argv[1], "--budget", "-1"])
+import nas.latency.runs, nas.runners.inline
+from nas.training import standalone
+from searchspace import zoo
+trained = standalone.train_suited(zoo.load("transformer_decoder", "tiny"), steps=1)
+assert trained.outcome.failure is None, trained.outcome.failure
 """
 OTHERS = ("ray", "optuna", "sqlalchemy", "alembic", "pydantic", "typer", "rich", "scipy", "sklearn", "safetensors")
 
