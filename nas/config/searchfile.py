@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from nas.config import checks, controls, factory, kinds
+from nas.config.elsewhere import TOP, elsewhere
 from nas.config.schema import HIDDEN, GivenBaseline, Named, SearchConfig
-from nas.elsewhere import TOP, elsewhere
 from nas.errors import NasError, UsageError
 from nas.finals.expected import kind
 from nas.objectives import registry as objectives

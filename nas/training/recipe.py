@@ -17,9 +17,9 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from nas.config.elsewhere import elsewhere
 from nas.criteria.registry import Criterion, takes
 from nas.criteria.registry import registry as criteria
-from nas.elsewhere import elsewhere
 from nas.errors import UsageError
 from nas.options import Number
 from nas.registry import UNNAMED, Registry, all_mistakes, checked, nearest

@@ -323,7 +323,7 @@ def test_a_baseline_may_be_a_file_and_is_kept_with_the_study(describe, search, t
         ("{top: 1, tune: {learning_rat: [1e-3]}}", "learning_rate"),
         ("{top: 1, tune: {learning_rate: []}}", "at least 1"),
         ("{top: 1, steps: [0]}", "greater than or equal to 1"),
-        ("{top: 1, match: latency}", "has no latency"),
+        ("{top: 1, match: latency}", "the process of the search must measure it"),
         ("{top: 1, steps: [10, 20], winner_steps: [30]}", "below the longest length, 20 steps, but has 30"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nas.elsewhere import PLACES, TOP, elsewhere
+from nas.config.elsewhere import PLACES, TOP, elsewhere
 from nas.training.recipe import Recipe
 
 
