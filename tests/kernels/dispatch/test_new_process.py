@@ -1,4 +1,4 @@
-"""What a process finds that starts anew; other tests have imported everything."""
+"""Two answers of a new process: in this one, other tests have imported everything."""
 
 import json
 import subprocess

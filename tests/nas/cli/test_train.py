@@ -108,9 +108,9 @@ def test_options_replace_what_was_recorded(study, nas, tmp_path):
 
 
 def test_a_model_of_the_zoo_trains_on_a_task_of_its_kind_and_continues_without_its_name(study, nas, tmp_path):
-    begun = ["train", "transformer_encoder:tiny", "--out", tmp_path / "out"]
-    assert nas(*begun, "--task", "digits", "--steps", 1).code == 0
-    again = nas(*begun, "--resume", "--steps", 2)
+    command = ["train", "transformer_encoder:tiny", "--out", tmp_path / "out"]
+    assert nas(*command, "--task", "digits", "--steps", 1).code == 0
+    again = nas(*command, "--resume", "--steps", 2)
     assert again.code == 0 and "task: digits" in again.err
     assert nas("eval", "transformer_encoder:tiny", "--task", "digits", "--weights", tmp_path / "out").code == 0
 

@@ -45,9 +45,8 @@ def modules_of_command(*command: str) -> set[str]:
     return modules_of("-c", code, *command)
 
 
-def test_a_command_that_reads_a_study_imports_no_heavy_library(study):
-    """As JSON: a table for people is drawn by rich."""
-    commands = [*([name, "tried"] for name in READING[:-1]), [READING[-1]], ["show", "tried:1"]]
+def modules_of_commands(commands: list[list[str]], study) -> set[str]:
+    """Of a process that runs them one after the other, as JSON: a table for people is drawn by rich."""
     code = f"""
 import contextlib, io, sys
 from nas.cli.app import run
@@ -56,7 +55,12 @@ for command in {commands}:
         run([*command, "--json", "--storage", sys.argv[1]])
 print(*sorted(sys.modules))
 """
-    found = modules_of("-c", code, study)
+    return modules_of("-c", code, study)
+
+
+def test_a_command_that_reads_a_study_imports_no_heavy_library(study):
+    commands = [*([name, "tried"] for name in READING[:-1]), [READING[-1]], ["show", "tried:1"]]
+    found = modules_of_commands(commands, study)
 
     assert "sqlalchemy" in found
     assert {f"nas.cli.study.{name}" for name in READING} <= found
@@ -65,15 +69,7 @@ print(*sorted(sys.modules))
 
 def test_reports_and_cleaning_import_neither_torch_nor_a_server(study, tmp_path):
     commands = [["clean", "tried", "--dry-run"], ["report", "tried", "--out", str(tmp_path / "report.html")]]
-    code = f"""
-import contextlib, io, sys
-from nas.cli.app import run
-for command in {commands}:
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        run([*command, "--json", "--storage", sys.argv[1]])
-print(*sorted(sys.modules))
-"""
-    found = modules_of("-c", code, study)
+    found = modules_of_commands(commands, study)
 
     assert {"nas.upkeep.cleaning", "dashboards.sent.page"} <= found
     assert not found & {
