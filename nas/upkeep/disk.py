@@ -18,6 +18,7 @@ WARN_TIMES = 10  # a warning comes when less than ten times the space is left at
 LOOK_SECONDS = 2.0  # between two looks
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the quota
 OF_THE_KERNEL = ("proc", "sysfs")  # file systems without files of programs
+READ_ONLY = ("http", "https", "data", "git", "github")  # protocols to which fsspec writes no files
 FULL_SECONDS = 30.0  # how long the search pauses after a write failed, although space seems to be left (a quota)
 
 
@@ -119,10 +120,26 @@ def make_checkpoints(folder: str | None) -> None:
 
 
 def check_checkpoints(folder: str | None) -> None:
-    """Raise UsageError if no file could be written to the folder of the checkpoints. It makes nothing."""
+    """Raise UsageError if no file could be written to the folder of the checkpoints. It makes nothing, and asks no
+    server.
+    """
     place = checkpoint_folder(folder)
-    if folder is not None and place is not None and (why := obstacle(place)):
+    if folder is not None and (why := obstacle(place) if place is not None else _obstacle_of_url(folder)):
         raise _unusable(folder, why)
+
+
+def _obstacle_of_url(folder: str) -> str:
+    """Why fsspec writes no file to a URL of this kind; "" if it may."""
+    import fsspec  # not at the top, because commands that only read do not need it
+
+    for protocol in folder.partition("://")[0].split("::"):  # `simplecache::s3://` names two
+        if protocol in READ_ONLY:
+            return f"files can only be read from {protocol}://"
+        try:
+            fsspec.get_filesystem_class(protocol)
+        except (ImportError, ValueError) as error:  # a package that is missing, or an unknown protocol
+            return str(error).rstrip(".")
+    return ""
 
 
 def obstacle(folder: Path) -> str:
@@ -132,6 +149,8 @@ def obstacle(folder: Path) -> str:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return f"{error.strerror}"
+    except ValueError as error:  # a NUL
+        return str(error)
     above = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), Path("/"))  # also a broken link
     if not above.is_dir():
         return f"{above} is not a folder"

@@ -1,5 +1,6 @@
 """A search warns before the disk is full, pauses, and goes on when there is space."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,10 @@ def test_a_search_without_local_folders_never_pauses():
         ("{}/" + "x" * 300, "File name too long"),
         pytest.param("/proc/x", "/proc belongs to the kernel", marks=NEEDS_PROC),
         ("~no-such-user/x", "Could not determine home directory"),
+        ("{}/a\0b", "embedded null byte"),
+        ("foo://x", "Protocol not known: foo"),
+        ("simplecache::foo://x", "Protocol not known: foo"),
+        ("https://host/x", "files can only be read from https://"),
     ],
 )
 def test_a_folder_that_cannot_be_made_is_named_before_the_search(folder, why, tmp_path):
@@ -81,6 +86,12 @@ def test_a_folder_that_cannot_be_made_is_named_before_the_search(folder, why, tm
     for command in (check_checkpoints, make_checkpoints):
         with pytest.raises(UsageError, match=f"checkpoints: the folder '.*' cannot be used: {why}"):
             command(folder.format(tmp_path))
+
+
+def test_a_url_whose_package_is_not_installed_names_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(UsageError, match="'s3://bucket/x' cannot be used: Install s3fs to access S3"):
+        check_checkpoints("s3://bucket/x")
 
 
 def test_a_check_of_the_checkpoints_makes_no_folder(tmp_path):
@@ -103,7 +114,7 @@ def test_a_folder_that_only_others_may_write_to_is_named(tmp_path, monkeypatch):
 def test_folders_are_made_and_a_full_disk_is_left_to_the_search(tmp_path, monkeypatch):
     make_checkpoints(str(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b").is_dir()
-    for none in (None, "s3://bucket/x"):
+    for none in (None, "memory://bucket/x", "simplecache::memory://x"):
         make_checkpoints(none)
 
     def full(*arguments, **options):
