@@ -155,7 +155,7 @@ def checked(
         name = next(iter(accepted), UNNAMED) if key == UNNAMED else key
         if name in accepted:
             try:
-                values[name] = _converted(hints.get(name, Any), value, name)
+                values[name] = converted(hints.get(name, Any), value, name)
             except ValueError as error:
                 values[name] = value
                 mistakes.append(str(error))
@@ -222,7 +222,7 @@ def _hints(thing: Callable[..., Any], names: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _converted(hint: Any, value: Any, option: str) -> Any:
+def converted(hint: Any, value: Any, option: str) -> Any:
     """`value` converted to the type `hint`. Raises ValueError with the end of a sentence that begins with the part."""
     try:
         import pydantic

@@ -54,14 +54,14 @@ class Optuna(StrategyBase):
         numbers: Literal["ordered", "options"] = "ordered",
         **options: Any,
     ) -> None:
-        from nas.strategies import _optuna_holes, _optuna_study
+        from nas.strategies import _optuna_holes, _optuna_options, _optuna_study
 
         self._holes = _optuna_holes
         self._optuna = _optuna_study
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.sampler = sampler
-        self.options = dict(options)
         self.kind = self._find(sampler, objectives)
+        self.options = _optuna_options.checked(self.kind, options)
         self.failures, self.ordered = failures, numbers == "ordered"
         self._worst: tuple[float, ...] | None = None  # the worst value of each objective
         random_start = self._random_start(trials)
@@ -193,11 +193,4 @@ class Optuna(StrategyBase):
             raise UsageError(f"Optuna's {name} takes one objective, but the search has {objectives}.")
         if name == "CmaEsSampler" and find_spec("cmaes") is None:
             raise UsageError(f"Optuna's {name} needs the package cmaes, which is not installed: pip install cmaes.")
-        accepted = [key for key in inspect.signature(known[name]).parameters if key != "seed"]
-        for key in self.options:
-            if key not in accepted:
-                known_options = ", ".join(accepted)
-                raise UsageError(
-                    f"Optuna's {name} has no option {key!r}.{nearest(key, accepted)} Its options: {known_options}."
-                )
         return known[name]

@@ -1,14 +1,16 @@
 """Optuna's samplers behind our contract: every kind of hole, every sampler, clear errors."""
 
 import importlib.util
+import inspect
 import random
 
 import optuna
 import pytest
 
 from nas.errors import UsageError
-from nas.strategies import _optuna_holes
+from nas.strategies import _optuna_holes, _optuna_options, _optuna_study
 from nas.strategies.contract import Result, Started
+from nas.strategies.optuna import UNUSABLE
 from nas.strategies.registry import make
 from searchspace.language import holes
 from searchspace.tree import Block, Choice, Floats, Integers
@@ -94,6 +96,14 @@ def test_the_sampler_may_be_written_without_its_option(space):
         ({"sampler": "GridSampler"}, "GridSampler cannot be a strategy: it needs a grid besides the space"),
         ({"sampler": "PartialFixedSampler"}, "PartialFixedSampler cannot be a strategy: it wraps another sampler"),
         ({"startup_trials": 3}, r"no option 'startup_trials'\. Did you mean 'n_startup_trials'\? Its options: "),
+        ({"n_startup_trials": "3"}, "TPESampler, option 'n_startup_trials': must be a valid integer, but got '3'"),
+        ({"n_startup_trials": []}, "option 'n_startup_trials': must be a valid integer"),
+        ({"n_startup_trials": float("inf")}, "option 'n_startup_trials': must be a valid integer"),
+        ({"n_ei_candidates": 0}, "option 'n_ei_candidates': must be greater than or equal to 1"),
+        ({"prior_weight": float("nan")}, "option 'prior_weight': must be a finite number"),
+        ({"multivariate": 1}, "option 'multivariate': must be a valid boolean"),
+        ({"gamma": 3}, r"option 'gamma': must be left out, because YAML has no value of the type Callable"),
+        ({"n_startup_trials": "3", "group": "x"}, "(?s)TPESampler has 2 mistakes:.*'n_startup_trials'.*'group'"),
         ({"seed": 3}, "'optuna' has no option 'seed'"),
         ({"sampler": "NSGAIISampler", "population_size": 1}, "NSGAIISampler: `population_size` must be greater"),
         ({"sampler": "CmaEsSampler"}, "CmaEsSampler takes one objective, but the search has 2"),
@@ -102,6 +112,22 @@ def test_the_sampler_may_be_written_without_its_option(space):
 def test_says_what_is_wrong_with_a_description(options, message, space):
     with pytest.raises(UsageError, match=message):
         make("optuna", space, 0, 2, **options)
+
+
+@pytest.mark.parametrize("name", sorted(_optuna_study.sampler_classes().keys() - UNUSABLE))
+def test_the_defaults_of_each_sampler_are_valid_options(name):
+    sampler = _optuna_study.sampler_classes()[name]
+    parameters = inspect.signature(sampler).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.name != "seed"}
+    assert _optuna_options.checked(sampler, defaults) == defaults
+
+
+def test_options_are_read_as_their_types_and_objects_of_optuna_are_left_alone():
+    options = {"n_startup_trials": 3.0, "constant_liar": True}
+    found = _optuna_options.checked(optuna.samplers.TPESampler, options)
+    assert found == options and isinstance(found["n_startup_trials"], int)
+    other = {"independent_sampler": optuna.samplers.RandomSampler()}
+    assert _optuna_options.checked(optuna.samplers.QMCSampler, other) == other
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cmaes") is not None, reason="cmaes is installed")

@@ -1,0 +1,56 @@
+"""Checks the options of Optuna's samplers: Optuna itself accepts any value and fails only when it samples."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from nas.errors import UsageError
+from nas.options import MOST_TRIALS, Field, Number, Whole
+from nas.registry import all_mistakes, converted
+from searchspace.errors import nearest
+
+LEAST = {"n_startup_trials": 0, "inc_popsize": -1}  # of whole numbers that may be below 1
+TYPES: dict[str, Any] = {
+    "bool": Annotated[bool, Field(strict=True)],
+    "float": Number,
+    "str": Annotated[str, Field(min_length=1)],
+}
+
+
+def checked(sampler: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` of a sampler as values of the declared types.
+
+    Values that YAML does not have, such as functions, are not checked. Raises UsageError that names each wrong option.
+    """
+    what = f"Optuna's {sampler.__name__}"
+    parameters = {name: each for name, each in inspect.signature(sampler).parameters.items() if name != "seed"}
+    values: dict[str, Any] = {}
+    mistakes: list[str] = []
+    for name, value in options.items():
+        if name not in parameters:
+            raise UsageError(
+                f"{what} has no option {name!r}.{nearest(name, parameters)} Its options: {', '.join(parameters)}."
+            )
+        try:
+            values[name] = _checked(name, str(parameters[name].annotation), value)
+        except ValueError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise UsageError(all_mistakes(what, mistakes))
+    return values
+
+
+def _checked(name: str, annotation: str, value: Any) -> Any:
+    """`value` as the type that is written in `annotation`. Raises ValueError with the end of a sentence."""
+    kind = annotation.removesuffix(" | None")
+    if value is None and kind != annotation:
+        return None
+    if kind == "int":
+        return converted(Annotated[Whole, Field(ge=LEAST.get(name, 1), le=MOST_TRIALS)], value, name)
+    if kind in TYPES:
+        return converted(TYPES[kind], value, name)
+    if isinstance(value, bool | int | float | str | list) or (isinstance(value, dict) and "dict" not in kind):
+        raise ValueError(f", option {name!r}: must be left out, because YAML has no value of the type {kind}.")
+    return value
