@@ -183,14 +183,28 @@ def check_storage(config: SearchConfig) -> Path | None:
 
     `nas plan` calls it too, so both commands reject the same places.
     """
-    file = file_of(parse(config.storage))
-    try:
-        why = disk.obstacle(file.parent) if file is not None and not file.exists() else ""
-    except OSError as error:  # the name is too long, or the folder belongs to somebody else
-        why = str(error.strerror)
-    if why:
+    url = parse(config.storage)
+    file = file_of(url)
+    if file is None and url.drivername.startswith("sqlite"):
+        raise StoreError(f"A search needs the path of its database, but got SQLite's own URL {url.database}.")
+    if file is not None and (why := _no_database(file)):
         raise StoreError(f"The study database {file} cannot be made: {why}.")
     return file
+
+
+def _no_database(file: Path) -> str:
+    """Why there can be no database at `file`; "" if it exists or could be made."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if file.is_symlink() and not file.resolve().parent.is_dir():
+            return f"it is a link to a file in a folder that is missing, {file.resolve().parent}"
+        return disk.obstacle(file.parent)
+    except OSError as error:  # the name is too long, links form a loop, or the folder belongs to somebody else
+        return str(error.strerror)
+    except ValueError as error:  # a NUL
+        return str(error)
+    return ""
 
 
 def open_for(config: SearchConfig) -> Store:

@@ -162,14 +162,14 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 def parse(where: str | Path) -> URL:
     """The URL of a database: a path is a SQLite file, postgresql:// is PostgreSQL through psycopg.
 
-    Raises StoreError if `where` is neither, or a database in memory.
+    Raises StoreError if `where` is neither, is a database in memory, has an unknown user (~NAME) or another driver.
     """
     if not isinstance(where, str | Path):
         raise StoreError(f"A database is named by a path or a URL, but got {where!r} ({type(where).__name__}).")
     if isinstance(where, Path) or "://" not in where:
         if isinstance(where, str) and holds_secret(where) and not Path(where).exists():
             raise StoreError(f"What names the database looks like a URL with a password, but {FORM}")
-        return URL.create("sqlite", database=str(Path(where).expanduser()))
+        return URL.create("sqlite", database=str(_expanded(Path(where))))
     try:
         url = make_url(where)
     except (ArgumentError, ValueError):
@@ -179,11 +179,20 @@ def parse(where: str | Path) -> URL:
         return url.set(drivername="postgresql+psycopg")
     if kind != "sqlite":
         raise StoreError(f"A study lives in SQLite or PostgreSQL, not in {kind!r}: give a path or postgresql://...")
+    if url.drivername not in ("sqlite", "sqlite+pysqlite"):
+        raise StoreError(f"There is no driver {url.drivername!r} for a study database: write sqlite:///PATH.")
     if url.host or url.username:
         raise StoreError("A SQLite database is on this machine: give its path, or sqlite:///PATH.")
     if url.database in (None, "", ":memory:"):
         raise StoreError("A database in memory dies with its process and is seen by no other: give a path to a file.")
     return url
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:  # ~NAME of an unknown user
+        raise StoreError(f"There is no study database {path}: {str(error).rstrip('.')}.") from None
 
 
 def file_of(url: URL) -> Path | None:

@@ -23,6 +23,9 @@ def test_the_folder_of_the_database_is_made(describe, tmp_path):
     [
         ("file/c.db", "/.*/file is not a folder"),
         ("broken/c.db", "/.*/broken is not a folder"),
+        ("link.db", "it is a link to a file in a folder that is missing, /.*/missing"),
+        ("loop", "Too many levels of symbolic links"),
+        ("a\0b.db", "embedded null byte"),
         ("x" * 300, "File name too long"),
         pytest.param("/proc/x/c.db", "/proc belongs to the kernel", marks=NEEDS_PROC),
     ],
@@ -30,11 +33,28 @@ def test_the_folder_of_the_database_is_made(describe, tmp_path):
 def test_a_database_that_cannot_be_made_is_named_also_by_a_plan(place, why, describe, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "broken").symlink_to("nowhere")
+    (tmp_path / "link.db").symlink_to("missing/x.db")
+    (tmp_path / "loop").symlink_to("loop")
     config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path / place}"})
     with pytest.raises(StoreError, match=f"cannot be made: {why}"):
         launch.open_for(config)
     with pytest.raises(StoreError, match=f"cannot be made: {why}"):
         planning.found(config, [])
+
+
+@pytest.mark.parametrize("command", [launch.open_for, lambda config: planning.found(config, [])])
+def test_the_database_of_a_search_is_a_path_and_not_a_url_of_sqlite(command, describe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = describe().model_copy(update={"storage": "sqlite:///file:d.db?uri=true"})
+    with pytest.raises(StoreError, match="needs the path of its database, but got SQLite's own URL file:d.db"):
+        command(config)
+    assert not list(tmp_path.glob("*.db"))
+
+
+def test_a_link_to_a_file_that_can_be_made_is_accepted(describe, tmp_path):
+    (tmp_path / "link.db").symlink_to("x.db")
+    with launch.open_for(describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/link.db"})):
+        assert (tmp_path / "x.db").stat().st_size
 
 
 def test_an_empty_file_becomes_the_database_and_a_plan_accepts_it(describe, tmp_path):

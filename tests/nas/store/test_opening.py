@@ -155,6 +155,8 @@ def test_the_environment_names_the_database(file, monkeypatch, tmp_path):
     [
         ("mysql://host/name", "in SQLite or PostgreSQL, not in 'mysql'"),
         ("sqlite://", "in memory dies with its process"),
+        ("sqlite+aiosqlite:///x.db", r"no driver 'sqlite\+aiosqlite' for a study database: write sqlite:///PATH"),
+        ("~no-such-user/x.db", "no study database ~no-such-user/x.db: Could not determine home directory"),
         ("postgresql://host:port/name", "is not the URL of a database"),
     ],
 )
