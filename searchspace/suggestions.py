@@ -27,6 +27,11 @@ SYNONYMS = {
     # tasks, criteria and costs
     "mse": "mean_squared_error", "l2_loss": "mean_squared_error", "nll": "cross_entropy", "ce": "cross_entropy",
     "lm": "language_model", "mlm": "masked_language_model", "params": "parameters",
+    # strategies, schedulers and keys of a search file
+    "tpe": "optuna", "bayesian": "optuna", "bayesian_optimization": "optuna", "cma_es": "optuna", "gp": "optuna",
+    "evolution": "aging_evolution", "regularized_evolution": "aging_evolution",
+    "asha": "halving", "sha": "halving", "successive_halving": "halving",
+    "name": "study", "study_name": "study",
     # training
     "lr": "learning_rate", "max_lr": "learning_rate", "wd": "weight_decay", "l2": "weight_decay",
     "beta": "betas", "beta1": "betas", "beta2": "betas", "adam_betas": "betas",

@@ -23,6 +23,20 @@ def test_a_block_by_the_name_of_another_library_or_a_wrong_spelling(name, role, 
     assert nearest(name, registry.block_types(role)) == f" Did you mean {meant}"
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("asha", ["pasha", "halving"], "halving"),
+        ("successive_halving", ["full", "halving"], "halving"),
+        ("tpe", ["auto", "optuna"], "optuna"),
+        ("bayesian", ["auto", "optuna"], "optuna"),
+        ("name", ["study", "space"], "study"),
+    ],
+)
+def test_parts_of_a_search_by_the_name_of_another_library(name, known, meant):
+    assert nearest(name, known) == f" Did you mean {meant!r}?"
+
+
 def test_options_of_a_block():
     assert "'key_value_heads'" in nearest("kv_heads", registry.block_type("attention").fields)
     assert "'heads'" in nearest("num_heads", registry.block_type("attention").fields)

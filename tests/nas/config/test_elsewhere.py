@@ -3,6 +3,9 @@
 import pytest
 
 from nas.config.elsewhere import PLACES, TOP, elsewhere
+from nas.config.schema import SearchConfig
+from nas.schedulers.registry import registry as schedulers
+from nas.strategies.registry import registry as strategies
 from nas.training.recipe import Recipe
 
 
@@ -17,6 +20,11 @@ from nas.training.recipe import Recipe
         ("data", "`task: {language_model: {data: texts/*.txt}}`"),
         ("epochs", "`scheduler: {full: {steps: 1000}}`"),
         ("trials", "`budget: {trials: 50}`"),
+        ("rungs", "`scheduler: {halving: {rungs: [40, 120, 360]}}`"),
+        ("population", "`strategy: {aging_evolution: {population: 50}}`"),
+        ("top", "`finals: {top: 3}`"),
+        ("heads", "the field `heads` of the architecture or its blocks, in `space`"),
+        ("d_model", "the field `width` of the architecture"),
     ],
 )
 def test_the_part_is_named(name, said):
@@ -32,3 +40,16 @@ def test_keys_of_the_recipe_are_keys_of_the_recipe(name):
     with pytest.raises(Exception, match="there is no 'nonsense'") as caught:
         Recipe.read({"nonsense": 1})
     assert f" {name}" in str(caught.value)
+
+
+def test_options_of_schedulers_and_strategies_exist():
+    known = {
+        "scheduler": {each for name in schedulers.names() for each in schedulers.options(name)},
+        "strategy": {each for name in strategies.names() for each in strategies.options(name)},
+    }
+    assert all(name in known[part] for name, (part, text) in PLACES.items() if part in known and "it is" in text)
+
+
+def test_parts_of_the_search_file_have_their_keys():
+    fields = {part: SearchConfig.model_fields[part].annotation.model_fields for part in ("budget", "finals", "limits")}
+    assert all(name in fields[part] for name, (part, _) in PLACES.items() if part in fields)

@@ -576,3 +576,11 @@ def test_a_file_of_another_kind_in_place_of_a_space_or_a_baseline_is_called_what
     wrong = said(f"{GOOD}baselines: [other.yaml, runs.db]\n")
     assert f"baselines[0]: {tmp_path}/other.yaml is a search file, not an architecture" in wrong
     assert f"baselines[1]: {tmp_path}/runs.db is a study database, not an architecture" in wrong
+
+
+def test_a_misspelled_key_comes_before_the_key_that_is_missing():
+    with pytest.raises(UsageError) as caught:
+        searchfile.parse("task: reversal\nbudgets: {trials: 1}\n", "z.yaml")
+    first, second, *_ = str(caught.value).splitlines()
+    assert first.startswith("z.yaml:2: budgets: there is no 'budgets' here. Did you mean 'budget'?")
+    assert "is missing" in second

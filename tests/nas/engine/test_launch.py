@@ -46,7 +46,7 @@ def test_a_database_that_cannot_be_made_is_named_also_by_a_plan(place, why, desc
 def test_the_database_of_a_search_is_a_path_and_not_a_url_of_sqlite(command, describe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = describe().model_copy(update={"storage": "sqlite:///file:d.db?uri=true"})
-    with pytest.raises(StoreError, match="needs the path of its database, but got SQLite's own URL file:d.db"):
+    with pytest.raises(StoreError, match=r"needs the path of its database, but got SQLite's own URL file:d\.db"):
         command(config)
     assert not list(tmp_path.glob("*.db"))
 
