@@ -32,9 +32,9 @@ PLACES = {  # name -> (the part that it belongs to, the end of a message)
     "brackets": ("scheduler", "it is an option of the scheduler `hyperband`"),
     "population": (
         "strategy",
-        "it is an option of the strategy, as in `strategy: {aging_evolution: {population: 50}}`",
+        "it is an option, as in `strategy: {aging_evolution: {population: 50}}`",
     ),
-    "sampler": ("strategy", "it is an option of the strategy, as in `strategy: {optuna: {sampler: TPESampler}}`"),
+    "sampler": ("strategy", "it is an option, as in `strategy: {optuna: {sampler: TPESampler}}`"),
     "top": ("finals", "it belongs to `finals: {top: 3}`"),
     "minutes": ("budget", "it belongs to `budget: {trials: 50, minutes: 60}`"),
     "trials": ("budget", "it belongs to `budget: {trials: 50}`"),

@@ -44,6 +44,9 @@ TAKEN = {
     "halting_steps": "the blocks of a model report this number",
     "": "printable characters",
     "x" * 101: "printable characters",
+    "  ": "nor begin or end with a space",
+    " x": "nor begin or end with a space",
+    "x=1": "must neither hold `=`",
 }
 
 
@@ -66,9 +69,10 @@ def test_a_loop_of_the_users_own_may_tell_values_on_test_data_and_of_blocks():
 def test_a_study_that_holds_such_names_is_read(describe, search, table):
     def unit(work, progress=None):
         found = table(work)
-        return replace(found, metrics={**found.metrics, "a/b": 1.0, metrics.CURVE: 7.0}, curve=((2, 5.0),))
+        return replace(found, metrics={**found.metrics, "a/b": 1.0, "x=1": 2.0, metrics.CURVE: 7.0}, curve=((2, 5.0),))
 
     with search(describe(budget="{trials: 1}"), unit) as result:
         store, study = result.store, result.study.id
         assert store.metrics(study, 0, 0)["a/b"] == 1.0
+        assert store.metrics(study, 0, 0)["x=1"] == 2.0
         assert store.curve(study, 0) == [(2, 5.0), (10, 7.0)]
