@@ -76,11 +76,18 @@ def _room(width: int, names: int, columns: int) -> int:
 
 
 def _longest(texts: Sequence[str]) -> int:
-    return max(map(len, texts))
+    return max(map(_width, texts))
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal `text` takes: an East Asian letter takes two."""
+    from rich.cells import cell_len  # not at the top, because most commands print no columns
+
+    return cell_len(text)
 
 
 def _longest_piece(texts: Sequence[str]) -> int:
-    return max(len(piece) for text in texts for piece in PIECE.findall(text) or [""])
+    return max(_width(piece) for text in texts for piece in PIECE.findall(text) or [""])
 
 
 def _legible(cells: Sequence[str]) -> int:
@@ -105,17 +112,19 @@ def shared_out(columns: Sequence[Sequence[str]], total: int) -> list[int]:
 
 def wrapped(text: str, width: int) -> str:
     """`text` in lines of at most `width`: broken at spaces; longer words after `_`, `=` or `:`, or anywhere."""
+    from rich.cells import chop_cells
+
     lines = [""]
     for word in visible(text).split(" "):
         joined = f"{lines[-1]} {word}" if lines[-1] else word
-        if len(joined) <= width:
+        if _width(joined) <= width:
             lines[-1] = joined
             continue
         lines += [""] if lines[-1] else []
         for piece in PIECE.findall(word):
-            lines += [""] if lines[-1] and len(lines[-1] + piece) > width else []
+            lines += [""] if lines[-1] and _width(lines[-1] + piece) > width else []
             lines[-1] += piece
-    return "\n".join(line[i : i + width] for line in lines for i in range(0, len(line) or 1, width))
+    return "\n".join(part for line in lines for part in chop_cells(line, width) or [""])
 
 
 def _drawn(heads: Sequence[str], sections: Sections, layout: Layout, width: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nas.cli.app import app
-from nas.cli.columns import Rows, print_columns
+from nas.cli.columns import Rows, print_columns, wrapped
 from nas.cli.options import AsJson, Length, Storage, architecture_argument, cost_shape
 from nas.cli.output import note, print_json
 
@@ -60,10 +60,11 @@ def compare(
         [("scores", [(name, [_number(value) for value in values]) for name, values in scores])] if scores else []
     )
     sections += [(f"cost at length {length}", _cost_lines(costs))]
-    print_columns(names, sections, shutil.get_terminal_size((WIDE, 24)).columns)
+    width = shutil.get_terminal_size((WIDE, 24)).columns
+    print_columns(names, sections, width)
     for name, text in zip(names, map(halting_note, found, shapes), strict=True):
         if text:
-            note(f"{name}: {text}")
+            note(wrapped(f"{name}: {text}", width))
 
 
 def _common_length(shapes: Sequence[Shape]) -> int:

@@ -1,6 +1,7 @@
 """Cells side by side fit the width of the page, in several tables if they must."""
 
 import pytest
+from rich.cells import cell_len
 
 from nas.cli.columns import arranged, print_columns, shared_out, wrapped
 
@@ -23,6 +24,17 @@ def test_no_line_is_longer_than_the_page(count, width, capsys):
     assert max(map(len, lines)) <= width
     text = "".join("".join(line.split()) for line in lines)
     assert all(str(66_400 + i) in text for i in range(count))
+
+
+@pytest.mark.parametrize("width", [24, 40, 80])
+def test_letters_that_take_two_columns_are_counted_as_two(width, capsys):
+    heads = ["注意力機制" * 4, "前饋網絡" * 5]
+    print_columns(heads, [("", [("層", ["高斯 混合", "x"])])], width)
+    out = capsys.readouterr().out
+
+    assert max(map(cell_len, out.splitlines())) <= width
+    assert all(out.count(letter) >= sum(map(str.count, heads, [letter] * 2)) for letter in "".join(heads))
+    assert "…" not in out
 
 
 def test_as_few_tables_as_fit_have_as_many_columns_each():
@@ -55,3 +67,5 @@ def test_words_are_broken_only_if_they_must():
     assert wrapped("one two three", 7) == "one two\nthree"
     assert wrapped("sliding_window=3", 9) == "sliding_\nwindow=3"
     assert wrapped("abcdefgh", 3) == "abc\ndef\ngh"
+    assert wrapped("注意力", 4) == "注意\n力"
+    assert wrapped("", 3) == ""

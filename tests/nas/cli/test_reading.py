@@ -204,6 +204,7 @@ def test_layers_are_compared_side_by_side_within_the_width_of_the_terminal(study
     assert any(line.startswith("   kind ") for line in lines)
     assert any(line[3:].startswith("FLOPs, every step") for line in lines)
     assert "ut.yaml: FLOPs count 2 of 3 steps" in text.err
+    assert max(map(len, text.err.splitlines())) <= 110
     assert "transformer_modern:small: FLOPs" not in text.err
 
     found = nas("compare", *names, "--length", "32", "--json").json()
