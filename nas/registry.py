@@ -231,25 +231,27 @@ def converted(hint: Any, value: Any, option: str) -> Any:
     try:
         found = _validator(hint).validate_python(value)
     except pydantic.ValidationError as error:
-        inner, message = _mistake(hint, error.errors())
+        inner, message, wrong = _mistake(hint, value, error.errors())
         place = ".".join([option, *inner])
         near = nearest(value, get_args(hint)) if get_origin(hint) is Literal and isinstance(value, str) else ""
-        raise ValueError(f", option {place!r}: {message}, but got {value!r}.{near}") from error
+        raise ValueError(f", option {place!r}: {message}, but got {wrong!r}.{near}") from error
     if isinstance(value, bool) and type(found) in (int, float):  # pydantic reads true as 1
         raise ValueError(f", option {option!r}: must be a number, but got {value!r}.")
     return found
 
 
-def _mistake(hint: Any, errors: Sequence[Mapping[str, Any]]) -> tuple[list[str], str]:
-    """Where in a value the first mistake is, and what is wrong: of several types, what each of them says."""
+def _mistake(hint: Any, value: Any, errors: Sequence[Mapping[str, Any]]) -> tuple[list[str], str, Any]:
+    """Where in `value` the first mistake is, what is wrong (of several types, what each of them says), and the value
+    that stands there.
+    """
     messages = [plain_message(each["msg"]).rstrip(".") for each in errors]
     places = [[str(part) for part in each["loc"]] for each in errors]
     if not _is_union(hint):
-        return places[0], messages[0]
+        return places[0], messages[0], errors[0]["input"] if places[0] else value
     deepest = max(range(len(places)), key=lambda number: len(places[number]))
     if len(places[deepest]) > 1:  # the first part names the type
-        return places[deepest][1:], messages[deepest]
-    return [], " or ".join([messages[0], *(each.removeprefix("must be ") for each in messages[1:])])
+        return places[deepest][1:], messages[deepest], errors[deepest]["input"]
+    return [], " or ".join([messages[0], *(each.removeprefix("must be ") for each in messages[1:])]), value
 
 
 def _is_union(hint: Any) -> bool:

@@ -149,7 +149,7 @@ def test_an_option_without_its_name_is_the_first(registry):
         ("inherits", {"seed": 1, "rate": float("inf")}, r"option 'rate': must be a finite number, but got inf"),
         ("inherits", {"seed": 1, "rate": 10**400}, r"option 'rate': must be a valid number, but got 1000"),
         ("inherits", {"seed": 1, "rate": True}, r"option 'rate': must be a number, but got True"),
-        ("full", {"size": 1, "steps": [1, "x"]}, r"option 'steps\.1': must be a valid integer.* but got"),
+        ("full", {"size": 1, "steps": [1, "x"]}, r"option 'steps\.1': must be a valid integer.* but got 'x'"),
         ("full", {"size": 1, "kind": "tow"}, r"option 'kind': must be 'one' or 'two', but got 'tow'\. Did you"),
         ("full", {"size": 1, "model": {"depth": "x"}}, r"option 'model\..*depth': must be a valid integer"),
         ("full", {"size": 1, "plain": 3}, r"option 'plain': must be an instance of Plain, but got 3"),
