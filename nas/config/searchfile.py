@@ -192,8 +192,8 @@ class _Reading:
         try:
             return SearchConfig(**values)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False)
-            for item in sorted(found, key=lambda each: each["type"] == "missing"):  # first the keys with a line
+            mistakes = error.errors(include_url=False, include_context=False)
+            for item in sorted(mistakes, key=lambda each: each["type"] == "missing"):  # first the keys with a line
                 self.invalid(item, SearchConfig)
         sound = {key: value for key, value in values.items() if key not in self.wrong}
         return SearchConfig(**STAND_INS | sound)
