@@ -23,6 +23,7 @@ from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header
 from nas.runners.contract import Runner
+from nas.schedulers.checked import SchedulerProblem
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.database.engine import file_of, parse
 from nas.store.opening import damage_of_opened
@@ -131,6 +132,7 @@ def _closed_after_an_error(store: Store) -> Iterator[None]:
     except BaseException as error:
         store.close()
         is_clear = isinstance(error, NasError | SpaceError) or not isinstance(error, Exception)
+        is_clear &= not isinstance(error, SchedulerProblem)  # a scheduler learns from what the rows say
         if not is_clear and (damaged := damage_of_opened()) is not None:
             raise damaged from error
         raise

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import traceback
+from dataclasses import astuple, dataclass
+from numbers import Integral
 from typing import Any, NoReturn
 
-from nas.errors import UsageError
+from nas.errors import NasError, UsageError
+from nas.options import MOST
 from nas.schedulers.contract import Level, Promotion, Scheduler, Wait
 
 
 class SchedulerProblem(UsageError):
-    """A scheduler gave an answer that breaks its contract."""
+    """A scheduler gave an answer that breaks its contract, or raised an error."""
 
 
 @dataclass(slots=True)
@@ -26,8 +29,9 @@ class _Newest:
 class CheckedScheduler:
     """Passes all calls on to `scheduler`, which is registered as `name`.
 
-    Raises SchedulerProblem for an answer that breaks the contract in `nas.schedulers.contract`. A promotion counts as
-    made once `started` was called for it, so a scheduler that names it again is stopped too.
+    Its methods raise SchedulerProblem for an answer that breaks the contract in `nas.schedulers.contract`, and for an
+    error of `scheduler`. Whole numbers of NumPy become ints. A promotion counts as made once `started` was called for
+    it, so a scheduler that names it again is stopped too.
     """
 
     def __init__(self, name: str, scheduler: Scheduler) -> None:
@@ -35,45 +39,56 @@ class CheckedScheduler:
         self._trials: dict[int, _Newest] = {}
 
     def start(self, number: int) -> int:
-        steps = self.scheduler.start(number)
-        if not _is_whole(steps):
-            self._refuse(f"start({number})", steps, "a whole number of steps, at least 1")
+        answer = self._ask("start", number)
+        steps = _whole(answer)
+        if not 1 <= steps <= MOST:
+            self._refuse(f"start({number})", answer, f"a whole number of steps, at least 1 and at most {MOST:,}")
         self._check_horizon(number, steps)  # now, because no unit exists yet
         return steps
 
     def tell(self, number: int, rung: int, values: tuple[float, ...] | None, steps: int) -> None:
-        self.scheduler.tell(number, rung, values, steps)
+        self._ask("tell", number, rung, values, steps)
         self._trials[number] = _Newest(rung, steps, ended=True, failed=values is None)
 
     def started(self, number: int, rung: int, steps: int) -> None:
-        self.scheduler.started(number, rung, steps)
+        self._ask("started", number, rung, steps)
         self._trials[number] = _Newest(rung, steps)
 
     def promotion(self) -> Promotion | Wait | None:
-        answer = self.scheduler.promotion()
+        answer = self._ask("promotion")
         if answer is None or isinstance(answer, Wait):
             return answer
         if not isinstance(answer, Promotion):
             self._refuse("promotion()", answer, "a Promotion, WAIT or None")
-        if expected := self._expected(answer):
+        found = Promotion(_whole(answer.number), _whole(answer.rung), _whole(answer.steps))
+        if expected := self._expected(found):
             self._refuse("promotion()", answer, expected)
-        self._check_horizon(answer.number, answer.steps)
-        return answer
+        self._check_horizon(found.number, found.steps)
+        return found
 
     def is_last(self, number: int, rung: int, steps: int) -> bool:
-        return bool(self.scheduler.is_last(number, rung, steps))
+        answer = self._ask("is_last", number, rung, steps)
+        try:
+            return bool(answer)
+        except Exception:  # an array of several values has no truth
+            self._refuse(f"is_last({number}, {rung}, {steps})", answer, "True or False")
 
     def horizon(self, number: int) -> int:
         newest = self._trials.get(number)
         return self._check_horizon(number, 1 if newest is None else newest.steps)
 
     def forecast(self, trials: int) -> tuple[Level, ...]:
-        return self.scheduler.forecast(trials)
+        answer = self._ask("forecast", trials)
+        listed = answer if isinstance(answer, tuple | list) else ()
+        found = tuple(Level(*map(_whole, astuple(each))) for each in listed if isinstance(each, Level))
+        if not found or len(found) < len(listed) or not all(map(_is_possible, found)):
+            self._refuse(f"forecast({trials})", answer, "a tuple of Level(units, start, steps), all whole numbers")
+        return found
 
     def _expected(self, answer: Promotion) -> str:
         """What a promotion must be and this one is not; '' if it may be made."""
         number = answer.number
-        newest = self._trials.get(number) if isinstance(number, int) else None
+        newest = self._trials.get(number)
         if newest is None:
             known = f"0 to {len(self._trials) - 1}" if self._trials else "none so far"
             return f"the number (an int) of a trial that was started, counted within the arm ({known})"
@@ -86,18 +101,31 @@ class CheckedScheduler:
             return f"a trial that has values, but trial {number} has failed (`tell` with values None)"
         if answer.rung != newest.rung + 1:
             return f"rung={newest.rung + 1}, the next one of trial {number}"
-        if not _is_whole(answer.steps) or answer.steps <= newest.steps:
-            return f"steps above {newest.steps}, because trial {number} was trained for {newest.steps}"
-        if self.scheduler.is_last(number, newest.rung, newest.steps):
+        if not newest.steps < answer.steps <= MOST:
+            return f"steps from {newest.steps + 1} to {MOST:,}, because trial {number} was trained for {newest.steps}"
+        if self.is_last(number, newest.rung, newest.steps):
             return f"a trial that has not ended, but is_last({number}, {newest.rung}, {newest.steps}) says that it has"
         return ""
 
     def _check_horizon(self, number: int, steps: int) -> int:
         """The horizon of a trial that trains to `steps`."""
-        horizon: int = self.scheduler.horizon(number)
-        if not _is_whole(horizon) or horizon < steps:
-            self._refuse(f"horizon({number})", horizon, f"a whole number, at least {steps}: the trial trains so long")
+        answer = self._ask("horizon", number)
+        horizon = _whole(answer)
+        if not steps <= horizon <= MOST:
+            expected = f"a whole number, at least {steps}: the trial trains so long; at most {MOST:,}"
+            self._refuse(f"horizon({number})", answer, expected)
         return horizon
+
+    def _ask(self, method: str, *arguments: object) -> Any:
+        try:
+            return getattr(self.scheduler, method)(*arguments)
+        except NasError:
+            raise
+        except (Exception, SystemExit, GeneratorExit) as error:
+            called = f"{method}({', '.join(map(repr, arguments))})"
+            own = error.__traceback__ and error.__traceback__.tb_next  # without the frame of this method
+            said = "".join(traceback.format_exception(type(error), error, own)).rstrip()
+            raise SchedulerProblem(f"The scheduler {self.name!r} raised an error in {called}:\n{said}") from error
 
     def _refuse(self, call: str, answer: object, expected: str) -> NoReturn:
         raise SchedulerProblem(
@@ -105,5 +133,10 @@ class CheckedScheduler:
         )
 
 
-def _is_whole(number: Any) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
+def _whole(answer: object) -> int:
+    """`answer` as an int, also if it is a whole number of NumPy; -1, which breaks every contract, if it is another."""
+    return int(answer) if isinstance(answer, Integral) and not isinstance(answer, bool) else -1
+
+
+def _is_possible(level: Level) -> bool:
+    return level.units >= 0 and 0 <= level.start <= level.steps <= MOST

@@ -49,7 +49,7 @@ class Scheduler(Protocol):
     out: a later release may have another default.
 
     Each arm of a study has a scheduler of its own. Trials are numbered from 0 within the arm, without gaps, in the
-    order in which they were started.
+    order in which they were started. Its answers may be whole numbers of NumPy; none may exceed `nas.options.MOST`.
     """
 
     def start(self, number: int) -> int:

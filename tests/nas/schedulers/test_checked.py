@@ -1,8 +1,10 @@
 """A scheduler of the user's own that breaks the contract is stopped, with what it answered and what was expected."""
 
+import numpy as np
 import pytest
 
-from nas.errors import UsageError
+from nas.engine import launch
+from nas.errors import StoreError, UsageError
 from nas.schedulers.checked import CheckedScheduler, SchedulerProblem
 from nas.schedulers.contract import WAIT, Level, Promotion
 from nas.schedulers.registry import registry, scheduler
@@ -60,7 +62,7 @@ def told(made, values=(1.0,)):
     return found
 
 
-@pytest.mark.parametrize("answer", [0, -1, 2.5, "2", None, True])
+@pytest.mark.parametrize("answer", [0, -1, 2.5, 2.0, "2", None, True, 10**30, 2**31])
 def test_the_first_steps_are_a_whole_number_of_at_least_1(answer):
     with pytest.raises(
         SchedulerProblem, match=rf"'mine' broke its contract: start\(3\) answered {answer!r}\. Expected"
@@ -77,8 +79,11 @@ def test_the_first_steps_are_a_whole_number_of_at_least_1(answer):
         (Promotion(1, 1, 4), "a trial whose last unit has ended, but rung 0 of trial 1 was started"),
         (Promotion(0, 0, 4), "rung=1, the next one of trial 0"),
         (Promotion(0, 2, 4), "rung=1, the next one of trial 0"),
-        (Promotion(0, 1, 2), "steps above 2"),
-        (Promotion(0, 1, 3.5), "steps above 2"),
+        (Promotion(0, 1, 2), "steps from 3 to 2,147,483,647"),
+        (Promotion(0, 1, 3.5), "steps from 3 to 2,147,483,647"),
+        (Promotion(0, 1, 2**31), "steps from 3 to 2,147,483,647"),
+        (Promotion(0, True, 4), "rung=1, the next one of trial 0"),
+        (Promotion(False, 1, 4), r"the number \(an int\)"),
         (Promotion(0, 1, 5), r"horizon\(0\) answered 4\. Expected: a whole number, at least 5"),
     ],
 )
@@ -105,12 +110,61 @@ def test_a_promotion_that_was_refused_is_not_named_again():
         made.promotion()
 
 
-@pytest.mark.parametrize("answer", [1, 4.5, None])
+@pytest.mark.parametrize("answer", [1, 4.5, None, 10**30])
 def test_the_horizon_covers_what_a_trial_trains(answer):
     with pytest.raises(SchedulerProblem, match=rf"horizon\(0\) answered {answer!r}\. Expected: a whole number"):
         checked(broken("horizon", answer)).start(0)
     with pytest.raises(SchedulerProblem, match="at least 2"):
         told(broken("horizon", answer)).horizon(0)
+
+
+@pytest.mark.parametrize(
+    ("called", "arguments"),
+    [
+        ("start", (0,)),
+        ("tell", (0, 0, (1.0,), 2)),
+        ("started", (0, 0, 2)),
+        ("promotion", ()),
+        ("is_last", (0, 0, 2)),
+        ("horizon", (0,)),
+        ("forecast", (3,)),
+    ],
+)
+def test_an_error_of_a_scheduler_names_its_method_and_its_line(called, arguments):
+    made = type("Raises", (Two,), {called: lambda self, *given: [][len(given)]})()
+    with pytest.raises(SchedulerProblem, match=rf"The scheduler 'mine' raised an error in {called}\(") as caught:
+        getattr(checked(made), called)(*arguments)
+    said = str(caught.value).splitlines()
+    assert said[1].startswith("Traceback") and said[-1] == "IndexError: list index out of range"
+    assert __file__ in said[2]
+    assert "checked.py" not in str(caught.value).replace(__file__, "")
+
+
+def test_a_scheduler_that_does_not_take_the_arguments_is_named():
+    made = type("Few", (Two,), {"promotion": lambda: None})()
+    with pytest.raises(SchedulerProblem, match=r"in promotion\(\):\n.*TypeError: .* positional argument"):
+        checked(made).promotion()
+
+
+def test_whole_numbers_of_numpy_become_ints():
+    made = told(broken("promotion", Promotion(np.int64(0), np.int64(1), np.int32(4))))
+    found = made.promotion()
+    assert [type(each) for each in (found.number, found.rung, found.steps)] == [int, int, int]
+    assert type(checked(broken("start", np.int64(2))).start(0)) is int
+    assert type(checked(broken("horizon", np.int64(4))).horizon(0)) is int
+    assert type(checked(broken("forecast", [Level(np.int64(3), 0, 2)])).forecast(3)[0].units) is int
+
+
+def test_an_array_does_not_say_whether_a_unit_is_the_last():
+    with pytest.raises(SchedulerProblem, match=r"is_last\(0, 0, 2\) answered array.*Expected: True or False"):
+        checked(broken("is_last", np.array([True, False]))).is_last(0, 0, 2)
+    assert checked(broken("is_last", np.bool_(True))).is_last(0, 0, 2) is True
+
+
+@pytest.mark.parametrize("answer", [None, (), (3, 0, 2), [Level(3.0, 0, 2)], [Level(3, 4, 2)], [Level(3, 0, 2), None]])
+def test_a_forecast_has_levels_of_whole_numbers(answer):
+    with pytest.raises(SchedulerProblem, match=r"forecast\(3\) answered .*Expected: a tuple of Level"):
+        checked(broken("forecast", answer)).forecast(3)
 
 
 def test_waiting_and_no_promotion_are_answers():
@@ -142,6 +196,15 @@ def test_a_search_ends_with_the_error_and_goes_on_with_a_corrected_scheduler(des
     registered(Two)
     with search(config) as result:
         assert {trial.rung for trial in result.store.trials(result.study.id)} == {1}
+
+
+def test_a_search_ends_with_the_error_of_a_scheduler(describe, search, registered, monkeypatch):
+    registered(type("Raises", (Two,), {"tell": lambda self, number, rung, values, steps: {}[number]}))
+    with pytest.raises(UsageError, match=r"scheduler 'mine' raised an error in tell\(0, 0, \(.*\), 2\):\nTraceback"):
+        search(describe(scheduler="mine", budget="{trials: 1}"))
+    monkeypatch.setattr(launch, "damage_of_opened", lambda: StoreError("a row is damaged"))
+    with pytest.raises(StoreError, match="a row is damaged"):  # which explains the error
+        search(describe(scheduler="mine", budget="{trials: 1}"))
 
 
 def test_a_file_is_rejected_if_the_first_trial_cannot_train(describe, registered):
