@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -44,12 +44,9 @@ def _other_than(wanted: Scalar, found: Value) -> bool:
     return found != wanted if not has_holes(found) else any(way.value != wanted for way in fillings(found, {}) or [])
 
 
-def check_objective(
-    objective: Objective, task: Task, name: str, returned: Callable[[], Collection[str] | None] = lambda: None
-) -> None:
+def check_objective(objective: Objective, task: Task, name: str) -> None:
     """Raise ValueError if `objective` is not allowed in a new search, has no value for `task`, is a metric that the
-    task does not report, or has another direction than that metric. name: of the task. returned: the metrics that a
-    task without `reports` returns; None if this is not known, so that it may have any.
+    task does not report, or has another direction than that metric. name: of the task.
 
     The user decides the direction of a metric that the task does not declare.
     """
@@ -57,10 +54,7 @@ def check_objective(
         raise ValueError(f"objective {objective.name}: {objective.refused}")
     objective.check(task)
     declared = reported(task)
-    if not isinstance(objective, MetricObjective):
-        return
-    if declared is None:
-        _check_returned(objective.name, name, returned())
+    if not isinstance(objective, MetricObjective) or declared is None:
         return
     known = {metric.name: metric for metric in declared}
     if not metrics.known(objective.name, known):
@@ -77,14 +71,22 @@ def check_objective(
         )
 
 
-def _check_returned(metric: str, task: str, found: Collection[str] | None) -> None:
-    """Raise ValueError if a dry evaluation of a task without `reports` returned other metrics."""
-    if found is None or metrics.known(metric, dict.fromkeys(found)):
+def check_returned(config: SearchConfig, objectives: Sequence[Objective]) -> None:
+    """Raise ValueError if an objective is a metric that a task without `reports` does not return in a dry evaluation.
+
+    This is for new studies. A task may return other metrics for other models, so a study that exists continues.
+    """
+    named = [each.name for each in objectives if isinstance(each, MetricObjective)]
+    if not named or reported(factory.task(config)) is not None:
         return
-    raise ValueError(
-        f"the task {task} returns no metric {metric!r}.{nearest(metric, found)} It returned: {', '.join(found)}, for "
-        "one batch and a tiny model. If it returns others for other models, declare them in its `reports`"
-    )
+    found = factory.returned_metrics(config)
+    wrong = [] if found is None else [name for name in named if not metrics.known(name, dict.fromkeys(found))]
+    if found is not None and wrong:
+        raise ValueError(
+            f"the task {Path(config.task.name).name} returns no metric {wrong[0]!r}.{nearest(wrong[0], found)} It "
+            f"returned: {', '.join(found) or 'nothing'}, for one batch and a tiny model. If it returns others for "
+            "other models, declare them in its `reports`"
+        )
 
 
 def check_finals(config: SearchConfig, objectives: Sequence[Objective], *, known: bool = False) -> None:

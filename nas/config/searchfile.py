@@ -306,8 +306,7 @@ class _Reading:
             factory.parts(config).objectives = built
 
     def objective(self, config: SearchConfig, made: Objective) -> None:
-        returned = partial(factory.returned_metrics, config)
-        checks.check_objective(made, factory.task(config), Path(config.task.name).name, returned)
+        checks.check_objective(made, factory.task(config), Path(config.task.name).name)
 
     def baseline(self, config: SearchConfig, name: str) -> str:
         return checks.find_baseline(name, self.folder, factory.prepared_task(config)).text()

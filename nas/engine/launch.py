@@ -225,13 +225,13 @@ def enter(store: Store, config: SearchConfig) -> Study:
 
     The study keeps the options that `nas.engine.settled` settles, also those that the search file leaves out. Raises
     UsageError or SpaceError if the study there is another search, if the finals cannot be decided, or if an objective
-    of a new study cannot be evaluated on this machine.
+    of a new study cannot be evaluated.
     """
     known = config.study in {study.name for study in store.studies()}
     check_finals(config, known=known)
     if not known:
         task, objectives = factory.prepared_task(config), factory.objectives(config)
-        check_here(objectives)
+        check_new(config, objectives)
         settled = _with_facts(settle(with_learned(config, store)))
         try:
             return store.create_study(
@@ -254,10 +254,16 @@ def enter(store: Store, config: SearchConfig) -> Study:
     return store.study(config.study)
 
 
-def check_here(objectives: Sequence[Objective]) -> None:
-    """Raise UsageError if an objective of a new study cannot be evaluated on this machine."""
+def check_new(config: SearchConfig, objectives: Sequence[Objective]) -> None:
+    """Raise UsageError if an objective of a new study cannot be evaluated on this machine, or is a metric that the
+    task does not return.
+    """
     for each in objectives:
         each.begin(contract.Search())
+    try:
+        checks.check_returned(config, objectives)
+    except ValueError as error:
+        raise UsageError(f"objectives: {error}.") from None
 
 
 def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:

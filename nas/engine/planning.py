@@ -317,7 +317,7 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
 def _new(config: SearchConfig, objectives: Sequence[Objective]) -> str:
     check_checkpoints(config.checkpoints)
     launch.check_finals(config, known=False)
-    launch.check_here(objectives)
+    launch.check_new(config, objectives)
     return "new"
 
 

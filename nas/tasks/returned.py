@@ -52,7 +52,7 @@ def returned(task: Task) -> tuple[str, ...] | None:
         found = _evaluated(task)
     except (Exception, SystemExit):
         return None
-    if not isinstance(found, Mapping) or not found:
+    if not isinstance(found, Mapping):
         return None
     for name in found:
         if problem := name_problem(name):

@@ -343,18 +343,6 @@ def test_an_own_task_is_checked_if_it_declares_its_metrics(tmp_path):
     assert "It reports: loss" in refusal(own("[error]"), tmp_path)
 
 
-def test_an_objective_of_a_task_that_declares_nothing_is_compared_with_what_the_task_returns(tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
-    said = refusal(own("[{metric: acuracy}]"), tmp_path)
-    assert "own.py returns no metric 'acuracy'. Did you mean 'accuracy'? It returned: accuracy, for one batch" in said
-    for written in ("{metric: accuracy, direction: maximize}", "{metric: run/steps}", "{metric: test/accuracy}"):
-        searchfile.parse(own(f"[{written}, parameters]"), "search.yaml", tmp_path)
-    (tmp_path / "own.py").write_text(OWN.replace('"accuracy": 1.0', '"run/steps": 1.0'))
-    assert "The task Own: A metric of a task cannot be called 'run/steps'" in refusal(own("[error]"), tmp_path)
-    (tmp_path / "own.py").write_text(OWN.replace('{"accuracy": 1.0}', "model.without_this"))
-    searchfile.parse(own("[error]"), "search.yaml", tmp_path)  # only a unit can tell
-
-
 def test_a_metric_may_be_one_that_a_block_of_the_users_own_reports(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     config = searchfile.parse(own("[{metric: accuracy}]"), "search.yaml", tmp_path)

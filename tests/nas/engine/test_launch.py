@@ -1,5 +1,6 @@
 """How a search starts: its database, its study, and a second search on the same study."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,79 @@ def test_a_study_that_has_ended_is_shown_although_its_checkpoints_cannot_be_writ
         search(moved)
     search(config).store.close()
     assert search(moved).best is not None
+
+
+OWN = """
+import torch
+
+from nas.tasks import Task
+
+
+class Own(Task):
+    batch, length = 2, 8
+
+    def requires(self):
+        return {"kind": "decoder", "vocabulary": 256}
+
+    def draw(self, split, seed, index):
+        return torch.zeros(2, 8, dtype=torch.int64)
+
+    def loss(self, model, batch, context):
+        raise NotImplementedError
+
+    def metrics(self, model, batches):
+        return {"accuracy": 1.0}
+"""
+
+
+@pytest.fixture
+def own(describe, tmp_path):
+    """`own(metrics, objectives)`: a search of a task of the user's own that returns these metrics."""
+
+    def made(metrics='{"accuracy": 1.0}', objectives="[error]"):
+        (tmp_path / "own.py").write_text(OWN.replace('{"accuracy": 1.0}', metrics))
+        return describe(task=f"{tmp_path}/own.py", objectives=objectives)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("metrics", "why"),
+    [
+        ('{"acuracy": 1.0}', "own.py returns no metric 'accuracy'. Did you mean 'acuracy'? It returned: acuracy, for "),
+        ("{}", "own.py returns no metric 'accuracy'. It returned: nothing, for one batch and a tiny model"),
+        ('{"run/steps": 1.0}', "The task Own: A metric of a task cannot be called 'run/steps'"),
+    ],
+)
+def test_an_objective_of_a_new_study_that_the_task_does_not_return_is_refused(metrics, why, own):
+    config = own(metrics, "[{metric: accuracy}, parameters]")
+    for refuse in (planning.plan, launch.search):
+        with pytest.raises(UsageError, match=re.escape(why)):
+            refuse(config)
+    with launch.open_for(config) as store:
+        assert store.studies() == []
+
+
+@pytest.mark.parametrize(
+    ("metrics", "objectives"),
+    [
+        ('{"accuracy": 1.0}', "[{metric: accuracy, direction: maximize}, {metric: run/steps}]"),
+        ('{"accuracy": 1.0}', "[{metric: test/accuracy}, parameters]"),
+        ("model.without_this", "[error]"),  # only a unit can tell
+        ("{}", "[parameters]"),
+    ],
+)
+def test_an_objective_that_the_task_returns_or_may_return_is_accepted(metrics, objectives, own):
+    config = own(metrics, objectives)
+    with launch.open_for(config) as store:
+        launch.enter(store, config)
+
+
+def test_a_study_continues_although_its_task_returns_other_metrics_for_a_tiny_model(own, search, monkeypatch):
+    config = own()
+    with monkeypatch.context() as earlier, launch.open_for(config) as store:
+        earlier.setattr(launch.checks, "check_returned", lambda config, objectives: None)
+        launch.enter(store, config)
+    assert "started" in planning.found(config, [])[0]
+    with launch.open_for(config) as store:
+        assert launch.enter(store, config).name == "tried"

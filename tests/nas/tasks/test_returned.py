@@ -40,6 +40,7 @@ class Own(Task):
         ("", "", ("error", "seen")),
         ("def metrics(self, model, batches):", "def evaluate(self, model, batches):", None),  # of a dict
         ("return {", "return None and {", None),
+        ('return {"error"', 'return {} and {"error"', ()),
         ("return {", "raise SystemExit or {", None),
         ("return {", "return model.block and {", None),
         ('"kind": "decoder", ', "", None),
