@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 
 FIRST_FINAL = 2**30  # above the numbers of any search, and within the 32 bits of a column
+LAST = 2**31 - 1  # that a column holds
 _ADDRESS = re.compile(r"(?P<number>[0-9]{1,11})|final-(?P<final>[1-9][0-9]{0,8})")
 
 
 def final_of(number: int) -> int | None:
     """The number among the finals, from 1, that follows from the number of a trial; None if none follows."""
-    return number - FIRST_FINAL + 1 if number >= FIRST_FINAL else None
+    return number - FIRST_FINAL + 1 if FIRST_FINAL <= number <= LAST else None
 
 
 def name_of(number: int, final: int | None = None) -> str:
@@ -34,7 +35,10 @@ def address_of(number: int, final: int | None = None) -> str:
 
 
 def number_of(address: str) -> int | None:
-    """The number of the trial with this address, see `address_of`; None if it is not an address."""
+    """The number of the trial with this address, see `address_of`; None if it is not an address.
+
+    It may be above LAST, which no trial has.
+    """
     found = _ADDRESS.fullmatch(address)
     if found is None:
         return None

@@ -23,7 +23,7 @@ from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
 from nas.latency import evidence
 from nas.location import trial_name
-from nas.numbers import FIRST_FINAL, name_of, number_of
+from nas.numbers import FIRST_FINAL, final_of, name_of, number_of
 from nas.report import trials
 from nas.report.tables import duration, reason, short
 from nas.store import Trial
@@ -142,13 +142,13 @@ def _number(ask: Ask) -> int:
 
 
 def _asked(written: str, number: int | None) -> str:
-    return f"trial {written[:20]!r}" if number is None or number < FIRST_FINAL else name_of(number)
+    return f"trial {written[:20]!r}" if number is None or final_of(number) is None else name_of(number)
 
 
 def _there(table: Tabulated, number: int | None) -> str:
     """Which trials there are, or which finals."""
     finals = int(table.finals.max(initial=0))
-    if number is not None and number >= FIRST_FINAL:
+    if number is not None and final_of(number) is not None:
         return f"It has {plural(finals, 'final')}." if finals else "It has no finals yet."
     below = table.number[table.number < FIRST_FINAL]
     return f"The last one is {below[-1]}." if len(below) else "There are none yet."

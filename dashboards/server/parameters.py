@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import urlencode
 
-from nas.numbers import number_of
+from nas.numbers import LAST, number_of
 from searchspace.errors import nearest
 
 LISTS = ("trials",)  # without JavaScript a form repeats the name for each checked box
@@ -70,7 +70,7 @@ class Parameters:
             raise BadRequest(f"{name} must have at most {most} trials, but has {len(written)}.")
         numbers = {part: number_of(part) for part in written}
         for part, number in numbers.items():
-            if number is None or number >= 2**31:
+            if number is None or number > LAST:
                 raise BadRequest(f"{name} must be numbers of trials, such as 7 or final-2, but got {part[:20]!r}.")
         return list(dict.fromkeys(number for number in numbers.values() if number is not None))
 

@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, false, func, select
 
 from nas.errors import UsageError
 from nas.metrics import CURVE
-from nas.numbers import FIRST_FINAL, name_of
+from nas.numbers import FIRST_FINAL, LAST, final_of, name_of
 from nas.store.models import architecture, metric, objective_value, space_version, study, trial, unit, unit_is_open
 from nas.store.records import (
     FINAL,
@@ -122,6 +122,8 @@ def next_number(connection: Connection, study_id: int, purpose: str = SEARCH) ->
 
 def has_number(number: int) -> ColumnElement[bool]:
     """Whether a row of trials is that of this number. A final of an earlier version has two, see `nas.numbers`."""
+    if not 0 <= number <= LAST:  # PostgreSQL refuses to compare it
+        return false()
     return trial.c.number == number if number < FIRST_FINAL else _IS_FINAL & (trial.c.place == number - FIRST_FINAL)
 
 
@@ -169,7 +171,7 @@ def trial_by_number(connection: Connection, study_id: int, number: int) -> Trial
     """The trial with this number. Raises UsageError, which says which there are, if there is none."""
     found = _read_trials(connection, _TRIAL.where(trial.c.study_id == study_id, has_number(number)))
     if not found:
-        purpose = SEARCH if number < FIRST_FINAL else FINAL
+        purpose = SEARCH if final_of(number) is None else FINAL
         last = next_number(connection, study_id, purpose) - 1
         raise UsageError(f"No {name_of(number)} in this study: {known_numbers(purpose, last)}.")
     return found[0]

@@ -20,6 +20,12 @@ def test_a_number_has_a_name_and_an_address_that_leads_back_to_it(number, final,
     assert number_of(address) == number
 
 
+def test_a_number_that_no_column_holds_is_that_of_no_final():
+    assert number_of("99999999999") == 99999999999
+    assert final_of(2**31) is None
+    assert name_of(2**31) == "trial 2147483648"
+
+
 def test_a_final_of_an_earlier_version_is_called_by_its_place():
     assert (name_of(5, 2), address_of(5, 2)) == ("final 2", "final-2")
 

@@ -299,8 +299,10 @@ def test_an_architecture_is_found_by_the_start_of_its_hash(store, study, add):
 
 
 def test_an_unknown_trial_is_answered_with_those_there_are(store, study, add):
-    with pytest.raises(UsageError, match="No trial 4 in this study: there are none yet"):
-        store.trial(study.id, 4)
+    for number in (4, -1, 2**31, 3221225472, 10**30):  # the last ones are more than a column holds
+        assert store.units(study.id, number) == []
+        with pytest.raises(UsageError, match=f"No trial {number} in this study: there are none yet"):
+            store.trial(study.id, number)
     add(store, study, 0)
     with pytest.raises(UsageError, match="the last one is 0"):
         store.trial(study.id, 4)
