@@ -112,7 +112,7 @@ def _counted(study: StudyCache, counts: Mapping[tuple[str, str], int], units: li
     return {
         "study": of.name,
         "database": study.source.key,
-        "state": activity.state_of_study(counts, units),
+        "state": activity.state_of_study(of, counts, units),
         "trials": sum(count for (purpose, _), count in counts.items() if purpose == SEARCH),
         "budget": budget.get("trials") if isinstance(budget, dict) else None,
         "left": None,

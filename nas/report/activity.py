@@ -5,7 +5,8 @@ A unit that has not ended is
     interrupted  if it was leased, but the lease has expired or its process is gone; the next search takes it over
     paused       if it is queued, so that no process holds it
 A trial or a study that has not ended is running if one of its units is running, interrupted if none is running but one
-is interrupted, and paused otherwise. So a trial that waits for its first unit or for its next rung is paused.
+is interrupted, and paused otherwise. So a trial that waits for its first unit or for its next rung is paused. A study
+has ended if none of its trials is open, and its search has recorded its end or all trials of its budget were started.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.engine import leases
 from nas.store import TrialState, UnitState
-from nas.store.records import FINAL
+from nas.store.records import FINAL, SEARCH
 
 if TYPE_CHECKING:
     from nas.store import Reader, Study, Unit
@@ -87,18 +88,25 @@ def of_all(activities: Iterable[Activity]) -> Activity:
     return next((each for each in Activity if each in found), Activity.PAUSED)
 
 
-def of_study(counts: Mapping[tuple[str, str], int], units: Sequence[UnitProgress]) -> Activity | None:
+def of_study(study: Study, counts: Mapping[tuple[str, str], int], units: Sequence[UnitProgress]) -> Activity | None:
     """The activity of a study; None if it has ended, or has no trial yet.
 
     counts: {(purpose, state): trials}. units: those that have not ended.
     """
-    started = any(state == TrialState.RUNNING for _, state in counts)
-    return of_all(unit.activity for unit in units) if units or started else None
+    is_open = units or any(state == TrialState.RUNNING for _, state in counts)
+    is_over = not counts or study.ending or _trials_are_spent(study, counts)
+    return None if is_over and not is_open else of_all(unit.activity for unit in units)
 
 
-def state_of_study(counts: Mapping[tuple[str, str], int], units: Sequence[UnitProgress]) -> str:
+def _trials_are_spent(study: Study, counts: Mapping[tuple[str, str], int]) -> bool:
+    """Whether all trials of the budget were started. Only this tells of an earlier version's study that it ended."""
+    planned = (study.config.get("budget") or {}).get("trials")
+    return planned is not None and sum(count for (purpose, _), count in counts.items() if purpose == SEARCH) >= planned
+
+
+def state_of_study(study: Study, counts: Mapping[tuple[str, str], int], units: Sequence[UnitProgress]) -> str:
     """The state of a study: searching or in the finals if it is running; interrupted, paused, ended or not started."""
-    doing = of_study(counts, units)
+    doing = of_study(study, counts, units)
     if doing is Activity.RUNNING:
         return "in the finals" if any(purpose == FINAL for purpose, _ in counts) else "searching"
     if doing is None:

@@ -159,13 +159,13 @@ def _status(store: Reader, study: Study, found: Future[tuple[Trial | None, list[
     for (purpose, state), count in counts.items():
         states.setdefault(purpose, {})[state] = count
     units = activity.progress(store, study)
-    doing = activity.of_study(counts, units)
+    doing = activity.of_study(study, counts, units)
     failed = store.failures(study.id)
     compared = controls(store, study) if doing is None else []
     return Status(
         study=study,
         activity=doing,
-        phase=PHASES[doing] if doing in PHASES else activity.state_of_study(counts, units),
+        phase=PHASES[doing] if doing in PHASES else activity.state_of_study(study, counts, units),
         budget=study.config.get("budget", {}).get("trials"),
         states=states["search"],
         arms=store.arms(study.id, "search"),

@@ -50,6 +50,6 @@ def _rows(storage: str | None) -> Iterator[dict[str, Any]]:
                     "trials": sum(trials for (purpose, _), trials in counts.items() if purpose == "search"),
                     "finals": sum(trials for (purpose, _), trials in counts.items() if purpose == "final"),
                     "objectives": ", ".join(str(each["name"]) for each in study.objectives),
-                    "state": state_of_study(counts, progress(store, study)),
+                    "state": state_of_study(study, counts, progress(store, study)),
                     "storage": location.shown(place),
                 }

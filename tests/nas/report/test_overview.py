@@ -35,7 +35,15 @@ def test_a_study_goes_through_its_phases(opened, monkeypatch):
     opened.tell(asked, {"loss": 1.0})
     assert phase(opened).startswith("paused")
     store.stop_trials(study)
-    assert phase(opened) == "ended"
+    store.update_study(study, ending={"limit": "minutes"})
+    assert report.status(store, store.study(opened.record.name)).phase == "ended"
+
+
+@pytest.mark.parametrize(("count", "state"), [(1, "paused"), (6, "ended")])
+def test_a_study_whose_trials_have_all_failed_is_paused_until_its_budget_is_spent(opened, count, state):
+    for _ in range(count):
+        opened.tell(opened.ask()[0], failure="no memory")
+    assert phase(opened).startswith(state)
 
 
 def test_a_worker_is_named_by_its_host_and_process(opened):
