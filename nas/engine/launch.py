@@ -32,6 +32,7 @@ from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 from searchspace.space.spacediff import diff
+from searchspace.wording import plural
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,13 +172,22 @@ def _search(
         if any(map(checks.is_latency_here, config.objectives)):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         if retry_failed is not None:
-            reporter.say(f"Failed trials that are tried again: {running.proposer.retry(retry_failed)}")
+            reporter.say(_retried(running, retry_failed))
         reporter.watch(chosen.progress)
         report = running.run()
         removed = cleaning.clean(store, store.study(study.name), factory.CACHE)
         if removed:
             reporter.say(f"Removed files that are no longer needed: {cleaning.summary(removed)}")
     return Result(config, store, store.study(study.name), running.objectives, report)
+
+
+def _retried(running: Search, kind: str) -> str:
+    """Queue the failed trials of this kind again -> what was done, for people."""
+    count = running.proposer.retry(kind)
+    failed = running.store.failures(running.study.id)
+    finals = sum(each.final is not None and each.error_kind == kind for each in failed)
+    said = f"Failed trials that are tried again: {count}"
+    return f"{said}. {plural(finals, 'final')} failed too ({kind}); finals are not tried again." if finals else said
 
 
 def check_storage(config: SearchConfig) -> Path | None:

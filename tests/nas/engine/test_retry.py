@@ -7,6 +7,7 @@ import pytest
 import nas
 from nas.engine.replay import replay
 from nas.errors import UsageError
+from nas.numbers import FIRST_FINAL
 from nas.runners.inline import InlineRunner
 from nas.store import TrialState
 from nas.work import Failure, FailureKind
@@ -65,6 +66,19 @@ def test_a_trial_is_tried_again_once_and_so_is_a_retry_that_failed(run):
         with run(6, failing, retry="out of memory") as result:
             counts.append(sum(each.operator == "retry" for each in result.store.trials(result.study.id)))
     assert counts == [1, 2, 2]
+
+
+def test_failed_finals_are_counted_and_not_tried_again(describe, table, capsys):
+    def unit(work, progress=None):
+        failure = Failure(MEMORY, "too large") if work.trial >= FIRST_FINAL else None
+        return dataclasses.replace(table(work), failure=failure)
+
+    finals = "{top: 1, seeds: 1, steps: 20, baselines: [], tune: {}}"
+    config = describe(scheduler=HALVING, budget="{trials: 3}", finals=finals)
+    for retry in (None, "out of memory"):
+        nas.search(config, runner=InlineRunner(unit), retry_failed=retry).store.close()
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Failed trials that are tried again: 0. 1 final failed too (out of memory); finals are not tried" in said
 
 
 def test_an_unknown_kind_names_the_nearest(run):
