@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NoReturn
 
@@ -79,10 +79,10 @@ class CheckedScheduler:
 
     def forecast(self, trials: int) -> tuple[Level, ...]:
         answer = self._ask("forecast", trials)
-        listed = answer if isinstance(answer, tuple | list) else ()
-        found = tuple(Level(*map(_whole, astuple(each))) for each in listed if isinstance(each, Level))
-        if not found or len(found) < len(listed) or not all(map(_is_possible, found)):
-            self._refuse(f"forecast({trials})", answer, "a tuple of Level(units, start, steps), all whole numbers")
+        try:
+            found = tuple(map(_expected_units, answer))
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            self._refuse(f"forecast({trials})", answer, "a tuple of Level(units, start, steps) with whole steps")
         return found
 
     def _expected(self, answer: Promotion) -> str:
@@ -138,5 +138,12 @@ def _whole(answer: object) -> int:
     return int(answer) if isinstance(answer, Integral) and not isinstance(answer, bool) else -1
 
 
-def _is_possible(level: Level) -> bool:
-    return level.units >= 0 and 0 <= level.start <= level.steps <= MOST
+def _expected_units(level: Level) -> Level:
+    """`level` with a whole number of units.
+
+    Raises AttributeError, TypeError, ValueError or OverflowError if it is no level that can be trained.
+    """
+    found = Level(round(level.units), _whole(level.start), _whole(level.steps))
+    if found.units < 0 or not 0 <= found.start <= found.steps <= MOST:
+        raise ValueError(level)
+    return found

@@ -34,7 +34,7 @@ def checked(sampler: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
                 f"{what} has no option {name!r}.{nearest(name, parameters)} Its options: {', '.join(parameters)}."
             )
         try:
-            values[name] = _checked(name, str(parameters[name].annotation), value)
+            values[name] = _checked(name, parameters[name].annotation, value)
         except ValueError as error:
             mistakes.append(str(error))
     if mistakes:
@@ -42,10 +42,11 @@ def checked(sampler: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
     return values
 
 
-def _checked(name: str, annotation: str, value: Any) -> Any:
-    """`value` as the type that is written in `annotation`. Raises ValueError with the end of a sentence."""
-    kind = annotation.removesuffix(" | None")
-    if value is None and kind != annotation:
+def _checked(name: str, annotation: Any, value: Any) -> Any:
+    """`value` as the type that `annotation` writes. Raises ValueError with the end of a sentence."""
+    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    kind = written.removesuffix(" | None")
+    if value is None and kind != written:
         return None
     if kind == "int":
         return converted(Annotated[Whole, Field(ge=LEAST.get(name, 1), le=MOST_TRIALS)], value, name)

@@ -161,10 +161,17 @@ def test_an_array_does_not_say_whether_a_unit_is_the_last():
     assert checked(broken("is_last", np.bool_(True))).is_last(0, 0, 2) is True
 
 
-@pytest.mark.parametrize("answer", [None, (), (3, 0, 2), [Level(3.0, 0, 2)], [Level(3, 4, 2)], [Level(3, 0, 2), None]])
-def test_a_forecast_has_levels_of_whole_numbers(answer):
+@pytest.mark.parametrize(
+    "answer", [None, (3, 0, 2), [Level(3, 0, 2.0)], [Level(3, 4, 2)], [Level(-1, 0, 2)], [Level(3, 0, 2), None]]
+)
+def test_a_forecast_has_levels_of_steps_that_a_trial_can_train(answer):
     with pytest.raises(SchedulerProblem, match=r"forecast\(3\) answered .*Expected: a tuple of Level"):
         checked(broken("forecast", answer)).forecast(3)
+
+
+def test_a_forecast_may_be_empty_or_expect_a_part_of_a_unit():
+    assert checked(broken("forecast", ())).forecast(3) == ()
+    assert checked(broken("forecast", [Level(2.6, 0, 2)])).forecast(3) == (Level(3, 0, 2),)
 
 
 def test_waiting_and_no_promotion_are_answers():
