@@ -83,7 +83,7 @@ def test_a_cpu_computes_in_float32_unless_told_otherwise():
         ({"warmup": -1}, "option 'warmup': must be greater than or equal to 0, but got -1"),
         ({"floor": 2}, "option 'floor': must be less than or equal to 1, but got 2"),
         ({"betas": 0.9}, "option 'betas': must be a list, but got 0.9"),
-        ({"betas": [0.9, 1.0]}, r"option 'betas.1': must be less than 1, but got \[0.9, 1.0\]"),
+        ({"betas": [0.9, 1.0]}, "option 'betas.1': must be less than 1, but got 1.0"),
         ({"clip": True}, "option 'clip': must be a valid number, but got True"),
         ({"precision": "float23"}, r"option 'precision': must be .* Did you mean 'float32'\?"),
         ({"optimiser": "adam"}, r"No optimiser is called 'adam'. Did you mean 'adamw'\?"),
