@@ -44,8 +44,6 @@ def name_problem(name: object) -> str:
     """Why a task cannot return a metric of this name, as a sentence; '' if it can."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST:
         return f"A metric needs a name of 1 to {LONGEST} printable characters, not {str(name)[:40]!r}."
-    if name != name.strip() or "=" in name:  # `nas tell` writes NAME=VALUE
-        return f"The name of a metric must neither hold `=` nor begin or end with a space, but got {name!r}."
     if name == CURVE:
         why = "under this name the search keeps the losses of the training"
     elif name in OF_THE_BLOCKS:

@@ -46,7 +46,8 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 class Metric:
     """A number that `metrics` returns under `name`: which direction is better, and its unit.
 
-    Raises ValueError for a name with a slash or of the runner, such as `training loss` (`nas.metrics.name_problem`).
+    Raises ValueError for a name with a slash or `=`, that begins or ends with a space, or that is one of the runner,
+    such as `training loss` (`nas.metrics.name_problem`).
     """
 
     name: str
@@ -58,6 +59,10 @@ class Metric:
             raise ValueError(problem)
         if "/" in self.name:
             raise ValueError(f"The name of a metric must not have a slash, but got {self.name!r}.")
+        if "=" in self.name or self.name != self.name.strip():  # `nas tell` writes NAME=VALUE
+            raise ValueError(
+                f"A metric's name must neither hold `=` nor begin or end with a space, but got {self.name!r}."
+            )
         if self.direction not in ("minimize", "maximize"):
             raise ValueError(f"The direction of a metric must be minimize or maximize, but got {self.direction!r}.")
 

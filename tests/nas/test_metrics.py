@@ -44,9 +44,6 @@ TAKEN = {
     "halting_steps": "the blocks of a model report this number",
     "": "printable characters",
     "x" * 101: "printable characters",
-    "  ": "nor begin or end with a space",
-    " x": "nor begin or end with a space",
-    "x=1": "must neither hold `=`",
 }
 
 
@@ -56,7 +53,7 @@ def test_a_task_cannot_take_a_name_of_the_runner(name, why):
 
 
 def test_all_other_names_are_free():
-    for name in ("loss", "steps", "train_loss", "test_loss", "Training loss", "top-1 accuracy", "top/1"):
+    for name in ("loss", "steps", "train_loss", "test_loss", "Training loss", "top-1 accuracy", "top/1", "x=1"):
         assert metrics.name_problem(name) == ""
     assert "printable characters, not '3'" in metrics.name_problem(3)
 

@@ -100,6 +100,9 @@ def test_a_metric_has_a_name_without_a_slash_and_a_direction():
     assert tasks.Metric("accuracy", "maximize", "fraction").direction == "maximize"
     with pytest.raises(ValueError, match="must not have a slash, but got 'top/1'"):
         tasks.Metric("top/1")
+    for name in ("x=1", " x", "  "):
+        with pytest.raises(ValueError, match="must neither hold `=` nor begin or end with a space"):
+            tasks.Metric(name)
     with pytest.raises(ValueError, match="must be minimize or maximize, but got 'up'"):
         tasks.Metric("loss", "up")
 
