@@ -150,7 +150,8 @@ def _search(
 ) -> Result:
     if not any(each.ending for each in store.studies() if each.name == config.study):  # else only its result is shown
         disk.make_checkpoints(config.checkpoints)  # before the study is there, and before something is trained in vain
-    study = enter(store, config)
+    store.update_study(enter(store, config).id, ending=None)  # the search runs
+    study = store.study(config.study)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]
     reporter = Reporter(
@@ -198,7 +199,10 @@ def check_storage(config: SearchConfig) -> Path | None:
     url = parse(config.storage)
     file = file_of(url)
     if file is None and url.drivername.startswith("sqlite"):
-        raise StoreError(f"A search needs the path of its database, but got SQLite's own URL {url.database}.")
+        raise StoreError(
+            f"A search needs the path of its database, but got SQLite's own URL {url.database}. Write sqlite:///PATH, "
+            "or the path alone: a database that exists is found there too."
+        )
     if file is not None and (why := _no_database(file)):
         raise StoreError(f"The study database {file} cannot be made: {why}.")
     return file
@@ -260,7 +264,8 @@ def enter(store: Store, config: SearchConfig) -> Study:
         store.add_space_version(study.id, config.space)
     before = SearchConfig.stored(study.config)
     kept = _kept(_with_facts(settle(config, before), before.data_facts))
-    store.update_study(study.id, config=kept, ending=None)
+    if kept != study.config:
+        store.update_study(study.id, config=kept, ending=None)
     return store.study(config.study)
 
 

@@ -52,6 +52,8 @@ def _checked(name: str, annotation: Any, value: Any) -> Any:
         return converted(Annotated[Whole, Field(ge=LEAST.get(name, 1), le=MOST_TRIALS)], value, name)
     if kind in TYPES:
         return converted(TYPES[kind], value, name)
-    if isinstance(value, bool | int | float | str | list) or (isinstance(value, dict) and "dict" not in kind):
+    if kind == "np.ndarray":
+        return converted(list[list[Number]], value, name)
+    if isinstance(value, bool | int | float | str | list) or (isinstance(value, dict) and kind != "dict[str, Any]"):
         raise ValueError(f", option {name!r}: must be left out, because YAML has no value of the type {kind}.")
     return value

@@ -210,3 +210,13 @@ def test_a_study_continues_although_its_task_returns_other_metrics_for_a_tiny_mo
     assert "started" in planning.found(config, [])[0]
     with launch.open_for(config) as store:
         assert launch.enter(store, config).name == "tried"
+
+
+def test_an_ended_study_that_is_opened_with_its_search_file_stays_ended(describe, search):
+    config = describe(budget="{steps: 20}")
+    with search(config) as result:
+        ending = result.store.study(config.study).ending
+        assert ending
+        assert launch.enter(result.store, config).ending == ending
+        larger = describe(budget="{steps: 40}")
+        assert launch.enter(result.store, larger).ending is None

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from nas import report
+from nas.engine import launch
 from nas.report import summary
 from nas.report.header import cut_off
 from nas.work import Failure, FailureKind
@@ -91,14 +92,14 @@ def test_a_space_that_is_too_small_for_the_budget_is_named(describe, search):
     assert first == "trials    2 of 4 planned started; the space has no other architecture; none failed"
 
 
-def test_the_ending_is_forgotten_while_a_search_goes_on(describe, search):
+def test_the_ending_is_forgotten_while_a_search_goes_on(describe, search, monkeypatch):
     config = describe(budget="{trials: 3}")
-    result = search(config)
-    with result.store as store:
+    with search(config) as result:
         assert result.study.ending == {"limit": "trials", "not_started": 0, "not_promoted": 0}
-        from nas.engine import launch
-
-        assert launch.enter(store, config).ending is None
+    run, seen = launch.Search.run, []
+    monkeypatch.setattr(launch.Search, "run", lambda self: seen.append(self.store.study("tried").ending) or run(self))
+    with search(config) as again:
+        assert (seen, again.study.ending) == ([None], result.study.ending)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,11 @@ def test_the_sampler_may_be_written_without_its_option(space):
         ({"prior_weight": float("nan")}, "option 'prior_weight': must be a finite number"),
         ({"multivariate": 1}, "option 'multivariate': must be a valid boolean"),
         ({"gamma": 3}, r"option 'gamma': must be left out, because YAML has no value of the type Callable"),
+        (
+            {"sampler": "NSGAIISampler", "child_generation_strategy": {"a": 1}},
+            "'child_generation_strategy': must be left out",
+        ),
+        ({"sampler": "NSGAIIISampler", "reference_points": [[1, "a"]]}, r"option 'reference_points\.0\.1': must be"),
         ({"n_startup_trials": "3", "group": "x"}, "(?s)TPESampler has 2 mistakes:.*'n_startup_trials'.*'group'"),
         ({"seed": 3}, "'optuna' has no option 'seed'"),
         ({"sampler": "NSGAIISampler", "population_size": 1}, "NSGAIISampler: `population_size` must be greater"),
@@ -112,6 +117,11 @@ def test_the_sampler_may_be_written_without_its_option(space):
 def test_says_what_is_wrong_with_a_description(options, message, space):
     with pytest.raises(UsageError, match=message):
         make("optuna", space, 0, 2, **options)
+
+
+def test_reference_points_are_rows_of_numbers(space):
+    options = {"sampler": "NSGAIIISampler", "population_size": 2, "reference_points": [[1, 0], [0, 1]]}
+    assert make("optuna", space, 0, 2, **options).options["reference_points"] == [[1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("name", sorted(_optuna_study.sampler_classes().keys() - UNUSABLE))
