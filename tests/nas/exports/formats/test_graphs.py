@@ -36,6 +36,7 @@ width: 16
 vocabulary: 32
 body:
   - lstm
+  - linear_attention: {heads: 2}
   - residual: {of: {favor_attention: {heads: 2, features: 8}}}
 """
 WINDOWS = """
