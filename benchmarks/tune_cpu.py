@@ -263,7 +263,8 @@ def _within(seconds: float) -> Iterator[None]:
         raise TimeoutError(f"not compiled within {seconds:.0f} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Again and again: Python drops an exception that is raised while it frees an object.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
     try:
         yield
     finally:

@@ -33,6 +33,7 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Ray's workers are as urgent as the tests. Else they wait for all other tests, and a worker of pytest waits for them.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
+os.environ["RAY_prestart_worker_first_driver"] = "0"  # noqa: SIM112  # no workers that no test uses
 # Here and in processes that are started from here: glibc keeps the memory of tensors for the next ones. Otherwise it
 # returns it to the kernel, and each page that is used again costs a fault.
 heap.keep()

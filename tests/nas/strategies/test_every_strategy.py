@@ -244,7 +244,7 @@ def test_the_known_optimum_of_a_small_space_is_found(name, toy):
     assert min(result.values for result in results) == (0.0,), "one of 1,024 points; the hill is bumpy"
 
 
-MANY = 100_000
+MANY = 30_000
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +262,7 @@ def many(toy):
 
 
 @pytest.mark.parametrize("name", [name for name in strategies() if name not in ("optuna", "auto")])
-def test_it_goes_on_after_a_hundred_thousand_results(name, many):
+def test_it_goes_on_after_thirty_thousand_results(name, many):
     """Not of Optuna: its study then needs 700 MB, and TPE and GP read all of them for each proposal.
 
     All results stay in the population of `tournament`; else each leaves after a tournament, which takes 50 us.
