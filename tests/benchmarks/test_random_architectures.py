@@ -12,11 +12,11 @@ from searchspace.model.architecture import Architecture
 PLAIN = "kind: decoder\nwidth: 16\nvocabulary: 256\nbody: {residual: {of: {attention: {heads: 2}}}}\n"
 
 
-def test_sixty_random_architectures_of_everything_work():
-    tally, failures = random_architectures.run(60, seed=1)
+def test_forty_random_architectures_of_everything_work():
+    tally, failures = random_architectures.run(40, seed=1)
     assert failures == []
-    assert sum(counts["gradients"] for counts in tally.values()) == 60
-    assert sum(counts["streaming"] for counts in tally.values()) > 20
+    assert sum(counts["gradients"] for counts in tally.values()) == 40
+    assert sum(counts["streaming"] for counts in tally.values()) > 12
 
 
 def test_only_sizes_are_small():
