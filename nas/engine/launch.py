@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,8 @@ from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 from searchspace.space.spacediff import diff
 from searchspace.wording import plural
+
+WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints"}  # options that add no trial to a search that has ended
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,8 +152,7 @@ def _search(
 ) -> Result:
     if not any(each.ending for each in store.studies() if each.name == config.study):  # else only its result is shown
         disk.make_checkpoints(config.checkpoints)  # before the study is there, and before something is trained in vain
-    store.update_study(enter(store, config).id, ending=None)  # the search runs
-    study = store.study(config.study)
+    study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]
     reporter = Reporter(
@@ -175,6 +176,8 @@ def _search(
         if retry_failed is not None:
             reporter.say(_retried(running, retry_failed))
         reporter.watch(chosen.progress)
+        if not finals_only:  # finals leave an ended search ended
+            store.update_study(study.id, ending=None)
         report = running.run()
         removed = cleaning.clean(store, store.study(study.name), factory.CACHE)
         if removed:
@@ -265,8 +268,15 @@ def enter(store: Store, config: SearchConfig) -> Study:
     before = SearchConfig.stored(study.config)
     kept = _kept(_with_facts(settle(config, before), before.data_facts))
     if kept != study.config:
-        store.update_study(study.id, config=kept, ending=None)
+        store.update_study(study.id, config=kept)
+        if _trials(kept) != _trials(study.config):
+            store.update_study(study.id, ending=None)
     return store.study(config.study)
+
+
+def _trials(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that decide which trials there are."""
+    return {name: value for name, value in kept.items() if name not in WITHOUT_TRIALS}
 
 
 def check_new(config: SearchConfig, objectives: Sequence[Objective]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from nas.config import factory
 from nas.engine import launch, planning
-from nas.errors import StoreError, UsageError
+from nas.errors import NasError, StoreError, UsageError
 from nas.store import open_store
 
 NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
@@ -212,11 +212,27 @@ def test_a_study_continues_although_its_task_returns_other_metrics_for_a_tiny_mo
         assert launch.enter(store, config).name == "tried"
 
 
+def test_an_ended_study_stays_ended_if_its_search_does_not_start(describe, search, monkeypatch):
+    config = describe(budget="{steps: 20}")
+    with search(config) as result:
+        ending = result.store.study(config.study).ending
+
+        def refuse(*_):
+            raise NasError("no such runner")
+
+        monkeypatch.setattr(launch.factory, "runner", refuse)
+        with pytest.raises(NasError, match="no such runner"):
+            launch.search(config, quiet=True)
+        assert ending and result.store.study(config.study).ending == ending
+
+
 def test_an_ended_study_that_is_opened_with_its_search_file_stays_ended(describe, search):
     config = describe(budget="{steps: 20}")
     with search(config) as result:
         ending = result.store.study(config.study).ending
         assert ending
         assert launch.enter(result.store, config).ending == ending
+        elsewhere = config.model_copy(update={"keep": "all"})
+        assert launch.enter(result.store, elsewhere).ending == ending
         larger = describe(budget="{steps: 40}")
         assert launch.enter(result.store, larger).ending is None

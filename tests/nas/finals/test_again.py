@@ -25,12 +25,14 @@ def run(config, unit, ran=None):
 
 def test_more_lengths_seeds_and_baselines_use_what_was_trained(describe, search, table, tmp_path):
     config = describe(finals=SMALL)
-    search(config).store.close()
+    with search(config) as result:
+        ending = result.store.study(config.study).ending
     (tmp_path / "mine.yaml").write_text("{kind: decoder, width: 32, vocabulary: 256, body: attention}")
     ran = []
     more = again.extended(config, against=[str(tmp_path / "mine.yaml")], steps=[20, 40], seeds=3)
     with run(more, table, ran) as result:
         found = report.verdict(result.store, result.study)
+        assert ending and result.store.study(config.study).ending == ending
     assert found.lengths == (20, 40) and set(found.verdicts) == {20, 40}
     assert {each.role for each in found.entrants} == {"finalist", "baseline"}
     assert len(found.entrants) == 3 and all(len(each.test[40]) == 3 for each in found.entrants)
