@@ -151,7 +151,8 @@ def _search(
     retry_failed: str | None = None,
 ) -> Result:
     if not any(each.ending for each in store.studies() if each.name == config.study):  # else only its result is shown
-        disk.make_checkpoints(config.checkpoints)  # before the study is there, and before something is trained in vain
+        # before the study is there, and before something is trained in vain
+        disk.make_checkpoints(config.checkpoints, check_storage(config))
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]

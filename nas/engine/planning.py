@@ -296,13 +296,13 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
     """
     file = launch.check_storage(config)
     if file is not None and (not file.exists() or not file.stat().st_size):  # a search begins an empty file too
-        return _new(config, objectives), with_learned(config)
+        return _new(config, file, objectives), with_learned(config)
     with open_reader(config.storage) as store:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
-            return _new(config, objectives), with_learned(config, store)
+            return _new(config, file, objectives), with_learned(config, store)
         if not study.ending:
-            check_checkpoints(config.checkpoints)
+            check_checkpoints(config.checkpoints, file)
         launch.check_finals(config, known=True)
         launch.check_continues(store, study, config)
         for each in objectives:
@@ -314,8 +314,8 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
         return text, settle(config, SearchConfig.stored(study.config))
 
 
-def _new(config: SearchConfig, objectives: Sequence[Objective]) -> str:
-    check_checkpoints(config.checkpoints)
+def _new(config: SearchConfig, database: Path | None, objectives: Sequence[Objective]) -> str:
+    check_checkpoints(config.checkpoints, database)
     launch.check_finals(config, known=False)
     launch.check_new(config, objectives)
     return "new"

@@ -103,12 +103,12 @@ def checkpoint_folder(folder: str | None) -> Path | None:
         raise _unusable(folder, str(error).rstrip(".")) from None
 
 
-def make_checkpoints(folder: str | None) -> None:
+def make_checkpoints(folder: str | None, database: Path | None = None) -> None:
     """Make the folder of the checkpoints, if it is local. Raises UsageError if no file could be written to it.
 
-    A full disk is no reason: a search waits until there is space.
+    A full disk is no reason: a search waits until there is space. database: as in `check_checkpoints`.
     """
-    check_checkpoints(folder)
+    check_checkpoints(folder, database)
     place = checkpoint_folder(folder)
     if folder is None or place is None:
         return
@@ -119,12 +119,22 @@ def make_checkpoints(folder: str | None) -> None:
             raise _unusable(folder, f"it cannot be made: {error.strerror}") from None
 
 
-def check_checkpoints(folder: str | None) -> None:
+def check_checkpoints(folder: str | None, database: Path | None = None) -> None:
     """Raise UsageError if no file could be written to the folder of the checkpoints. It makes nothing, and asks no
     server.
+
+    database: the file of the study database. It may not exist yet, but it will not be a folder.
     """
+    if folder is None:
+        return
     place = checkpoint_folder(folder)
-    if folder is not None and (why := obstacle(place) if place is not None else _obstacle_of_url(folder)):
+    if place is None:
+        why = _obstacle_of_url(folder)
+    elif database is not None and database.absolute() in (place, *place.parents):
+        why = f"{database} is the study database"
+    else:
+        why = obstacle(place)
+    if why:
         raise _unusable(folder, why)
 
 

@@ -1,6 +1,7 @@
 """How a search starts: its database, its study, and a second search on the same study."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,15 @@ def test_a_plan_rejects_checkpoints_as_a_search_does_but_not_those_of_a_study_th
             command()
     search(before).store.close()
     assert planning.found(wrong, factory.objectives(wrong))[0].startswith("started")
+
+
+@pytest.mark.parametrize("place", ["tried.db", "tried.db/x"])
+def test_checkpoints_cannot_be_in_the_file_of_the_study_database(place, describe, tmp_path):
+    config = describe().model_copy(update={"checkpoints": str(tmp_path / place)})
+    plan, search = partial(planning.found, config, []), partial(launch.search, config, quiet=True)
+    for command in (plan, search, plan):  # the search leaves a database
+        with pytest.raises(UsageError, match=r"checkpoints: the folder .*: /.*/tried\.db is the study database\."):
+            command()
 
 
 def test_a_study_is_entered_by_whoever_comes_second(describe):
