@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from nas.config.schema import Budget
 from nas.engine.arm import Arm
 from nas.engine.proposer import Proposer
 from nas.schedulers.contract import Promotion
+from nas.store import Reader, Study
 
 MINUTES, SPACE, TRIALS = "minutes", "space", "trials"
+WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints"}  # options that add no trial to a search that has ended
 
 
 def ending(proposer: Proposer, budget: Budget, *, time_is_up: bool) -> dict[str, Any]:
@@ -36,3 +39,26 @@ def _not_promoted(arm: Arm) -> int:
         arm.scheduler.started(promotion.number, promotion.rung, promotion.steps)
         count += 1
     return count
+
+
+def same_trials(options: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether two stored search files agree in all options that decide which trials there are."""
+    names = (options.keys() | others.keys()) - WITHOUT_TRIALS
+    return all(options.get(name) == others.get(name) for name in names)
+
+
+def trains_nothing(store: Reader, study: Study, options: Mapping[str, Any]) -> bool:
+    """Whether a search that stores `options` would add nothing to `study`, and only show its result."""
+    if not study.ending or study.ending.get("limit") == MINUTES:  # with more workers there is time for more trials
+        return False
+    if not same_trials(options, study.config) or store.open_units(study.id):
+        return False
+    return not options["finals"]["top"] or _have_verdict(store, study, options)
+
+
+def _have_verdict(store: Reader, study: Study, options: Mapping[str, Any]) -> bool:
+    """Whether these finals have a verdict, and no unit has ended since."""
+    verdict = store.verdict(study.id)
+    if verdict is None or options["finals"] != study.config["finals"]:
+        return False
+    return bool(verdict.document.get("sequence") == store.mark(study.id).sequence)

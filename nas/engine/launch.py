@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Self
 from nas import report as reports
 from nas.config import checks, factory
 from nas.config.schema import SETTLED, Named, SearchConfig
+from nas.engine.ending import same_trials, trains_nothing
 from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
@@ -33,8 +34,6 @@ from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
 from searchspace.space.spacediff import diff
 from searchspace.wording import plural
-
-WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints"}  # options that add no trial to a search that has ended
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,7 +149,8 @@ def _search(
     finals_only: bool = False,
     retry_failed: str | None = None,
 ) -> Result:
-    if not any(each.ending for each in store.studies() if each.name == config.study):  # else only its result is shown
+    known = next((each for each in store.studies() if each.name == config.study), None)
+    if retry_failed is not None or may_train(store, known, config):
         # before the study is there, and before something is trained in vain
         disk.make_checkpoints(config.checkpoints, check_storage(config))
     study = enter(store, config)
@@ -266,17 +266,28 @@ def enter(store: Store, config: SearchConfig) -> Study:
     store.check_study(study.id)
     if check_continues(store, study, config):
         store.add_space_version(study.id, config.space)
-    before = SearchConfig.stored(study.config)
-    kept = _kept(_with_facts(settle(config, before), before.data_facts))
+    kept = _continued(study, config)
     if kept != study.config:
-        ending = study.ending if _trials(kept) == _trials(study.config) else None
+        ending = study.ending if same_trials(kept, study.config) else None
         store.update_study(study.id, config=kept, ending=ending)
     return store.study(config.study)
 
 
-def _trials(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that decide which trials there are."""
-    return {name: value for name, value in kept.items() if name not in WITHOUT_TRIALS}
+def _continued(study: Study, config: SearchConfig) -> dict[str, Any]:
+    """What `study` stores if `config` continues it."""
+    before = SearchConfig.stored(study.config)
+    return _kept(_with_facts(settle(config, before), before.data_facts))
+
+
+def may_train(store: Reader, study: Study | None, config: SearchConfig) -> bool:
+    """Whether a search of `config` may train something; if not, it only shows the result of `study`.
+
+    study: the one that `config` names; None if it is new. `nas plan` calls it too. Raises UsageError for an option that
+    is invalid.
+    """
+    if study is None or not study.ending:
+        return True
+    return not trains_nothing(store, study, _continued(study, config))
 
 
 def check_new(config: SearchConfig, objectives: Sequence[Objective]) -> None:

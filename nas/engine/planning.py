@@ -301,10 +301,10 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
             return _new(config, file, objectives), with_learned(config, store)
-        if not study.ending:
-            check_checkpoints(config.checkpoints, file)
         launch.check_finals(config, known=True)
         launch.check_continues(store, study, config)
+        if launch.may_train(store, study, config):
+            check_checkpoints(config.checkpoints, file)
         for each in objectives:
             each.begin(Search(evidence=partial(evidence, store, study)))
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")

@@ -68,17 +68,12 @@ def test_an_empty_file_becomes_the_database_and_a_plan_accepts_it(describe, tmp_
     assert planning.found(config, factory.objectives(config))[0].startswith("started")
 
 
-def test_a_plan_rejects_checkpoints_as_a_search_does_but_not_those_of_a_study_that_has_ended(
-    describe, search, tmp_path
-):
+def test_a_plan_rejects_checkpoints_as_a_search_does(describe, tmp_path):
     (tmp_path / "file").touch()
-    before = describe(budget="{trials: 1}")
-    wrong = before.model_copy(update={"checkpoints": str(tmp_path / "file")})
+    wrong = describe(budget="{trials: 1}").model_copy(update={"checkpoints": str(tmp_path / "file")})
     for command in (lambda: launch.search(wrong, quiet=True), lambda: planning.found(wrong, factory.objectives(wrong))):
         with pytest.raises(UsageError, match=r"checkpoints: the folder .* is not a folder"):
             command()
-    search(before).store.close()
-    assert planning.found(wrong, factory.objectives(wrong))[0].startswith("started")
 
 
 @pytest.mark.parametrize("place", ["tried.db", "tried.db/x"])
@@ -136,14 +131,50 @@ def test_a_study_of_an_older_version_whose_finals_a_cost_decides_continues(descr
         assert launch.enter(store, finals).config["finals"]["top"] == 1
 
 
-def test_a_study_that_has_ended_is_shown_although_its_checkpoints_cannot_be_written(describe, search, tmp_path):
+UNUSABLE = r"checkpoints: the folder .* cannot be used"
+FINALS = "{top: 1, seeds: 1, steps: 20, baselines: transformer, match: parameters, shapes: usual, tune: {}}"
+
+
+@pytest.mark.parametrize("finals", ["{top: 0}", FINALS])
+def test_a_study_that_has_ended_is_shown_although_its_checkpoints_cannot_be_written(finals, describe, search, tmp_path):
     (tmp_path / "file").touch()
-    config = describe(budget="{trials: 2}")
+    config = describe(budget="{trials: 2}", finals=finals)
     moved = config.model_copy(update={"checkpoints": f"{tmp_path}/file/x"})
-    with pytest.raises(UsageError, match=r"checkpoints: the folder"):
+    with pytest.raises(UsageError, match=UNUSABLE):
         search(moved)
     search(config).store.close()
-    assert search(moved).best is not None
+    assert planning.found(moved, factory.objectives(moved))[0].startswith("started")
+    with search(moved) as result:
+        assert result.best is not None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"budget": "{trials: 3}"}),
+        ({}, {"finals": FINALS}),
+        ({"finals": FINALS}, {"finals": FINALS.replace("seeds: 1", "seeds: 2")}),
+        ({"budget": "{trials: 99, minutes: 0.01}"}, {}),  # more workers have more time
+    ],
+    ids=["budget", "finals", "seeds", "minutes"],
+)
+def test_a_study_that_has_ended_needs_its_checkpoints_if_it_may_train_more(before, after, describe, search, tmp_path):
+    (tmp_path / "file").touch()
+    options = {"budget": "{trials: 2}"} | before
+    search(describe(**options)).store.close()
+    moved = describe(**options | after).model_copy(update={"checkpoints": f"{tmp_path}/file/x"})
+    for command in (search, lambda config: planning.found(config, factory.objectives(config))):
+        with pytest.raises(UsageError, match=UNUSABLE):
+            command(moved)
+
+
+def test_a_trial_that_is_tried_again_needs_the_checkpoints(describe, search, tmp_path):
+    (tmp_path / "file").touch()
+    config = describe(budget="{trials: 2}")
+    search(config).store.close()
+    moved = config.model_copy(update={"checkpoints": f"{tmp_path}/file/x"})
+    with pytest.raises(UsageError, match=UNUSABLE):
+        launch.search(moved, quiet=True, retry_failed="out of memory")
 
 
 OWN = """
