@@ -21,12 +21,14 @@ from nas import location, report
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import leases, session
+from nas.engine.ending import end, same_trials
 from nas.engine.units import Units, kind_of_failure
 from nas.errors import NasError, UsageError
 from nas.metrics import told_problem
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
 from nas.store.database import secrets
+from nas.store.records import SEARCH
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 
@@ -116,15 +118,42 @@ class Study:
         """Up to `count` units to evaluate, leased for `lease_seconds`; fewer, or none, if there is nothing to do.
 
         Abandoned units come first, then trials that continue to their next rung, then new ones, as far as the budget
-        goes. The budget's minutes apply to `nas search` only. Raises ValueError for a count or a lease
-        that is not positive.
+        goes. The budget's minutes apply to `nas search` only. If there is nothing to do and no unit runs, the search
+        has ended: trials that wait for a promotion are stopped. Raises ValueError for a count or a lease that is not
+        positive.
         """
         if count < 1 or not lease_seconds > 0:
             raise ValueError(f"count and lease_seconds must be positive, but got {count} and {lease_seconds}.")
+        asked = self._leased(count, lease_seconds)
+        if not asked and self._is_idle():  # what another process told a moment ago may need more units
+            asked = self._leased(count, lease_seconds)
+        if any(each.purpose == SEARCH for each in asked):
+            self._go_on()
+        elif not asked and self._is_idle():
+            self._end()
+        return asked
+
+    def _leased(self, count: int, seconds: float) -> list[Ask]:
+        """Up to `count` units, leased to the caller."""
         asked: list[Ask] = []
-        while len(asked) < count and (units := self._next(count - len(asked), lease_seconds)):
+        while len(asked) < count and (units := self._next(count - len(asked), seconds)):
             asked += [Ask.of(unit, unit.owner or "", self._proposer.architecture(unit)) for unit in units]
         return asked
+
+    def _is_idle(self) -> bool:
+        """Whether no unit waits or runs, here or in other processes."""
+        return not self.store.open_units(self.record.id)
+
+    def _go_on(self) -> None:
+        """Forget the ending of an earlier search, such as one that its budget of minutes ended."""
+        if self.store.study(self.name).ending is not None:
+            self.store.update_study(self.record.id, ending=None)
+
+    def _end(self) -> None:
+        """Record that the search has ended, unless another process has done so, or has given it a larger budget."""
+        now = self.store.study(self.name)
+        if now.ending is None and same_trials(now.config, self.record.config):
+            end(self._proposer, self.config.budget)
 
     def _next(self, count: int, seconds: float) -> list[Unit]:
         """One abandoned unit or promotion, or up to `count` new trials; each has an owner of its own."""

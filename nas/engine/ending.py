@@ -8,11 +8,20 @@ from typing import Any
 from nas.config.schema import Budget
 from nas.engine.arm import Arm
 from nas.engine.proposer import Proposer
+from nas.report import control
 from nas.schedulers.contract import Promotion
 from nas.store import Reader, Study
 
 MINUTES, SPACE, TRIALS = "minutes", "space", "trials"
 WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints"}  # options that add no trial to a search that has ended
+
+
+def end(proposer: Proposer, budget: Budget, *, time_is_up: bool = False) -> None:
+    """Record that the search has ended, and stop the trials that wait for a promotion. Call it once."""
+    store, study = proposer.store, proposer.study
+    found = ending(proposer, budget, time_is_up=time_is_up)
+    store.update_study(study.id, ending=found | control.to_keep(store, study))
+    store.stop_trials(study.id)
 
 
 def ending(proposer: Proposer, budget: Budget, *, time_is_up: bool) -> dict[str, Any]:

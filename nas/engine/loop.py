@@ -24,7 +24,7 @@ from nas import location
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import leases, session
-from nas.engine.ending import ending
+from nas.engine.ending import end
 from nas.engine.leases import Heartbeat
 from nas.engine.units import Ended, Units
 from nas.errors import NasError
@@ -34,7 +34,6 @@ from nas.finals.finals import Finals
 from nas.finals.result import Report
 from nas.numbers import name_of
 from nas.objectives.contract import NoMetric
-from nas.report import control
 from nas.report.console import Reporter
 from nas.runners.contract import Runner
 from nas.store import Store, Study, TrialState, Unit
@@ -136,9 +135,7 @@ class Search:
     def _end_search(self) -> None:
         if self.proposer.exhausted:
             self.reporter.say(str(self.proposer.exhausted))
-        ended = ending(self.proposer, self.config.budget, time_is_up=self._time_is_up())
-        self.store.update_study(self.study.id, ending=ended | control.to_keep(self.store, self.study))
-        self.store.stop_trials(self.study.id)
+        end(self.proposer, self.config.budget, time_is_up=self._time_is_up())
         if not self.store.best(self.study.id, limit=1, states=TRAINED, purposes=("search",)):
             raise _nothing_found(self.store, self.study)
 

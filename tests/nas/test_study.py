@@ -4,9 +4,11 @@ import pytest
 import torch
 
 import nas
+from nas import report
 from nas.errors import StoreError, UsageError
 from nas.store import UnitState
 from nas.study import LeaseLost, resume
+from nas.work import Outcome
 
 HALVING = "{halving: {rungs: [2, 4], factor: 2}}"
 
@@ -47,6 +49,70 @@ def test_two_askers_never_get_the_same_unit(opened, tmp_path):
 
     assert len({each.unit for each in units}) == 5
     assert len({each.architecture.hash for each in units}) == 5
+
+
+def phase(study):
+    """The state of the study, as `nas status` names it."""
+    return report.status(study.store, study.store.study(study.name)).phase.split(":")[0]
+
+
+def loss(trial, steps):
+    """What a trial reaches, in a search and in a loop that asks."""
+    return trial * 7 % 5 + 1 / steps
+
+
+def unit(work, progress=None):
+    """A unit of a search, as a runner runs it."""
+    return Outcome(trial=work.trial, rung=work.rung, seconds=1.0, metrics={"loss": loss(work.trial, work.steps)})
+
+
+def ask_and_tell(study):
+    """Ask and tell until nothing is left."""
+    while asked := study.ask():
+        study.tell(asked[0], {"loss": loss(asked[0].trial, asked[0].steps)}, seconds=1.0)
+
+
+@pytest.mark.parametrize("budget", ["{trials: 6}", "{steps: 15}"])
+def test_a_study_that_was_only_asked_ends_as_a_search_does(budget, describe, search, tmp_path):
+    config = describe(scheduler=HALVING, budget=budget)
+    with search(config, unit) as result, nas.open_study(tmp_path / "mine.db", "mine", config) as study:
+        ask_and_tell(study)
+        assert phase(study) == "ended"
+        assert study.store.study("mine").ending == result.study.ending
+        states = [[trial.state for trial in each.store.trials(1)] for each in (study, result)]
+        assert states[0] == states[1] and "stopped" in states[0]
+
+
+def test_a_study_has_not_ended_while_a_unit_runs(opened):
+    units = opened.ask(4)
+    while asked := opened.ask():
+        opened.tell(asked[0], {"loss": 2.0})
+    assert phase(opened) == "searching" and opened.store.study("mine").ending is None
+    for each in units:
+        opened.tell(each, {"loss": 3.0})
+    assert phase(opened) == "paused", "trials may be promoted"
+    ask_and_tell(opened)
+    assert phase(opened) == "ended"
+
+
+def test_a_study_whose_budget_another_process_made_larger_has_not_ended(opened, describe, tmp_path):
+    larger = describe(scheduler=HALVING, budget="{trials: 7}")
+    with nas.open_study(tmp_path / "mine.db", "mine", larger) as other:
+        ask_and_tell(opened)
+        assert phase(opened) == "paused"
+        ask_and_tell(other)
+        assert phase(opened) == "ended"
+        assert len(other.store.trials(other.record.id)) == 7
+
+
+def test_a_study_that_its_minutes_ended_goes_on_when_it_is_asked(describe, search, tmp_path):
+    config = describe(budget="{trials: 9, minutes: 0.04}")
+    search(config).store.close()
+    with nas.open_study(tmp_path / "tried.db", "tried") as study:
+        assert phase(study) == "ended"
+        (asked,) = study.ask()
+        study.tell(asked, {"loss": 1.0})
+        assert phase(study) == "paused"
 
 
 def test_a_lost_lease_records_nothing(opened):
@@ -94,6 +160,7 @@ def test_a_unit_of_the_finals_that_was_left_behind_completes_its_trial(opened):
     store, study = opened.store, opened.record.id
     found = opened.ask()[0].architecture
     named = (found.hash, found.text())
+    store.update_study(study, ending={"limit": "trials"})
     unit = store.add_trial(
         study, 1, named, seed=9, purpose="final", operator="finalist", choices={}, known_results=0, steps=4
     ).unit
@@ -101,6 +168,7 @@ def test_a_unit_of_the_finals_that_was_left_behind_completes_its_trial(opened):
     (asked,) = opened.ask()
 
     assert (asked.trial, asked.purpose) == (1, "final")
+    assert store.study("mine").ending, "finals leave an ended search ended"
     assert opened.tell(asked, {"loss": 1.0})
     assert store.trial(study, 1).state == "complete"
 
