@@ -28,6 +28,7 @@ from nas.schedulers.checked import SchedulerProblem
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.database.engine import file_of, parse
 from nas.store.opening import damage_of_opened
+from nas.training.unit import device_here
 from nas.upkeep import cleaning, disk
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
@@ -152,6 +153,8 @@ def _search(
     known = next((each for each in store.studies() if each.name == config.study), None)
     if retry_failed is not None or may_train(store, known, config):
         # before the study is there, and before something is trained in vain
+        if runner is None:
+            check_device(config)
         disk.make_checkpoints(config.checkpoints, check_storage(config))
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
@@ -310,6 +313,15 @@ def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
     return [
         {"name": each.name, "direction": str(each.direction), **stage} for each, stage in zip(known, told, strict=True)
     ]
+
+
+def check_device(config: SearchConfig) -> None:
+    """Raise UsageError if units run on this machine, and it does not have their device. Workers of Ray may have it.
+
+    `nas plan` calls it too.
+    """
+    if config.runner.name == "inline":
+        device_here(config.device)
 
 
 def check_runner(runner: object) -> None:

@@ -21,12 +21,13 @@ from nas.engine.forecast import Forecast, Rates, affordable, forecast
 from nas.engine.learned import with_learned
 from nas.engine.proposer import evidence
 from nas.engine.settled import settle
-from nas.errors import NasError
+from nas.errors import NasError, UsageError
 from nas.objectives.contract import Objective, Search
 from nas.report.data import data_lines
 from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short, size
 from nas.store import open_reader
+from nas.training.unit import device_here
 from nas.upkeep.disk import check_checkpoints, checkpoint_folder, existing, free_bytes
 from nas.upkeep.policy import Keep, most_kept
 from nas.work import Outcome, Work
@@ -174,8 +175,9 @@ def plan(config: SearchConfig) -> Plan:
     samples = [space.sample(generator).architecture for _ in range(SAMPLES)]
     costs = sorted(((cost(each, shape), each) for each in samples), key=lambda pair: pair[0].training_flops)
     typical = [costs[place][1] for place in (len(costs) // 2, 0, -1)]  # of median, lowest and highest cost
+    here, warnings = _on_this_machine(config)
     with tempfile.TemporaryDirectory() as folder:
-        trained, step, unit, warnings = _timed(config, typical, folder)
+        trained, step, unit, failed = _timed(here, typical, folder)
         written = max((each.stat().st_size for each in Path(folder).iterdir()), default=0)
     mean = statistics.fmean(each.parameters for each, _ in costs) / max(1, cost(trained, shape).parameters)
     rates = Rates(
@@ -187,6 +189,7 @@ def plan(config: SearchConfig) -> Plan:
     bought = affordable(config, rates)
     assert bought is not None  # a budget has a limit, and all rates are known
     ahead = forecast(config, bought[0])
+    warnings += failed
     search, finals = _seconds(ahead, step, unit, config.budget.minutes)
     points = space.size()
     disk = _disk(settled, ahead, round(written * mean))  # a checkpoint grows with the parameters
@@ -241,6 +244,15 @@ def _disk(config: SearchConfig, ahead: Forecast, written: int) -> Disk:
     return Disk(written, most, (sum(units) + ahead.final_units) * ROW_BYTES, free, config.keep)
 
 
+def _on_this_machine(config: SearchConfig) -> tuple[SearchConfig, tuple[str, ...]]:
+    """`config` as its units are timed here: on the CPU, with a warning, if only the workers have the device."""
+    try:
+        device_here(config.device)
+    except UsageError as error:
+        return config.model_copy(update={"device": "cpu"}), (f"the times are those of a CPU. {error}",)
+    return config, ()
+
+
 def _timed(
     config: SearchConfig, samples: Sequence[Architecture], folder: str
 ) -> tuple[Architecture, float, float, tuple[str, ...]]:
@@ -291,8 +303,9 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
     """What the database has of this study already, and `config` as that study continues it. A database that does not
     exist is not created.
 
-    Raises UsageError or SpaceError if the study there is another search, if an objective cannot be evaluated here, or
-    if no checkpoint could be written; StoreError if the database could not be made.
+    Raises UsageError or SpaceError if the study there is another search, if an objective cannot be evaluated here, if
+    no checkpoint could be written, or if units run here and their device is missing; StoreError if the database could
+    not be made.
     """
     file = launch.check_storage(config)
     if file is not None and (not file.exists() or not file.stat().st_size):  # a search begins an empty file too
@@ -304,6 +317,7 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
         launch.check_finals(config, known=True)
         launch.check_continues(store, study, config)
         if launch.may_train(store, study, config):
+            launch.check_device(config)
             check_checkpoints(config.checkpoints, file)
         for each in objectives:
             each.begin(Search(evidence=partial(evidence, store, study)))
@@ -315,6 +329,7 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
 
 
 def _new(config: SearchConfig, database: Path | None, objectives: Sequence[Objective]) -> str:
+    launch.check_device(config)
     check_checkpoints(config.checkpoints, database)
     launch.check_finals(config, known=False)
     launch.check_new(config, objectives)

@@ -50,7 +50,7 @@ def run(work: Work, progress: Report | None = None, started: Callable[[], None] 
     continues from there. Raises NasError if the device does not exist or a checkpoint cannot be written.
     """
     began = time.monotonic()
-    unit = Unit(work, progress, started, _device(work.device))
+    unit = Unit(work, progress, started, device_here(work.device))
     with deterministic(work.threads, unit.device):
         try:
             training = unit.run()
@@ -80,7 +80,8 @@ def _save(training: Training, work: Work) -> None:
         log.warning("Could not save %s, so it goes on from an earlier state: %s", work.name, error)
 
 
-def _device(name: str) -> torch.device:
+def device_here(name: str) -> torch.device:
+    """The device `name` of this machine. Raises UsageError if it has none."""
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -177,6 +177,23 @@ def test_a_trial_that_is_tried_again_needs_the_checkpoints(describe, search, tmp
         launch.search(moved, quiet=True, retry_failed="out of memory")
 
 
+def test_a_device_that_this_machine_does_not_have_is_named_before_there_is_a_study(describe):
+    config = describe().model_copy(update={"device": "cuda:99"})
+    for command in (launch.search, partial(planning.found, objectives=factory.objectives(config))):
+        with pytest.raises(UsageError, match="This machine has no device 'cuda:99'"):
+            command(config)
+    with open_store(config.storage) as store:
+        assert store.studies() == []
+
+
+def test_a_study_that_has_ended_is_shown_on_a_machine_without_its_device(describe, search):
+    config = describe(budget="{trials: 2}").model_copy(update={"device": "cuda:99"})
+    search(config).store.close()  # its runner, which the caller made, has the device
+    assert planning.found(config, factory.objectives(config))[0].startswith("started")
+    with launch.search(config, quiet=True) as result:
+        assert result.best is not None
+
+
 OWN = """
 import torch
 

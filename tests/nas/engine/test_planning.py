@@ -108,6 +108,13 @@ def test_one_sample_that_cannot_be_trained_is_a_warning(describe, monkeypatch):
     assert made.milliseconds_a_step > 0
 
 
+def test_a_plan_for_a_cluster_is_timed_on_a_cpu_if_this_machine_has_no_such_device(describe):
+    config = describe(task=QUICK)
+    runner = config.runner.model_copy(update={"name": "ray", "options": {"gpus": 1}})
+    made = planning.plan(config.model_copy(update={"device": "cuda:99", "runner": runner}))
+    assert made.warnings[0].startswith("the times are those of a CPU. This machine has no device 'cuda:99'")
+
+
 def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
     config = describe(budget="{trials: 2}")
     store = launch.open_for(config)
