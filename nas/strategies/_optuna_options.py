@@ -11,6 +11,7 @@ from nas.options import MOST_TRIALS, Field, Number, Whole
 from nas.registry import all_mistakes, converted
 from searchspace.errors import nearest
 
+SMALLEST, LARGEST = 1e-100, 1e100  # of a direction: the square of its length must be neither 0 nor infinite
 LEAST = {"n_startup_trials": 0, "inc_popsize": -1}  # of whole numbers that may be below 1
 TYPES: dict[str, Any] = {
     "bool": Annotated[bool, Field(strict=True)],
@@ -19,8 +20,8 @@ TYPES: dict[str, Any] = {
 }
 
 
-def checked(sampler: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` of a sampler as values of the declared types.
+def checked(sampler: Callable[..., Any], options: Mapping[str, Any], objectives: int) -> dict[str, Any]:
+    """`options` of a sampler, for a search with so many objectives, as values of the declared types.
 
     Values that YAML does not have, such as functions, are not checked. Raises UsageError that names each wrong option.
     """
@@ -34,7 +35,7 @@ def checked(sampler: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
                 f"{what} has no option {name!r}.{nearest(name, parameters)} Its options: {', '.join(parameters)}."
             )
         try:
-            values[name] = _checked(name, parameters[name].annotation, value)
+            values[name] = _checked(name, parameters[name].annotation, value, objectives)
         except ValueError as error:
             mistakes.append(str(error))
     if mistakes:
@@ -42,7 +43,7 @@ def checked(sampler: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
     return values
 
 
-def _checked(name: str, annotation: Any, value: Any) -> Any:
+def _checked(name: str, annotation: Any, value: Any, objectives: int) -> Any:
     """`value` as the type that `annotation` writes. Raises ValueError with the end of a sentence."""
     written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     kind = written.removesuffix(" | None")
@@ -53,7 +54,21 @@ def _checked(name: str, annotation: Any, value: Any) -> Any:
     if kind in TYPES:
         return converted(TYPES[kind], value, name)
     if kind == "np.ndarray":
-        return converted(list[list[Number]], value, name)
+        return _directions(name, value, objectives)
     if isinstance(value, bool | int | float | str | list) or (isinstance(value, dict) and kind != "dict[str, Any]"):
         raise ValueError(f", option {name!r}: must be left out, because YAML has no value of the type {kind}.")
     return value
+
+
+def _directions(name: str, value: Any, objectives: int) -> list[list[float]]:
+    """`value` as at least one direction with a number for each objective. Raises ValueError as `_checked`."""
+    rows: list[list[float]] = converted(
+        Annotated[list[list[Annotated[Number, Field(le=LARGEST)]]], Field(min_length=1)], value, name
+    )
+    for place, row in enumerate(rows):
+        wrong = f", option '{name}.{place}': must have"
+        if len(row) != objectives:
+            raise ValueError(f"{wrong} {objectives} numbers, one for each objective, but got {row!r}.")
+        if max(row) < SMALLEST:
+            raise ValueError(f"{wrong} a number of at least {SMALLEST:g}, because it is a direction, but got {row!r}.")
+    return rows

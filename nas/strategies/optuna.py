@@ -61,7 +61,7 @@ class Optuna(StrategyBase):
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.sampler = sampler
         self.kind = self._find(sampler, objectives)
-        self.options = _optuna_options.checked(self.kind, options)
+        self.options = _optuna_options.checked(self.kind, options, objectives)
         self.failures, self.ordered = failures, numbers == "ordered"
         self._worst: tuple[float, ...] | None = None  # the worst value of each objective
         random_start = self._random_start(trials)

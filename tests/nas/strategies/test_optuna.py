@@ -124,20 +124,41 @@ def test_reference_points_are_rows_of_numbers(space):
     assert make("optuna", space, 0, 2, **options).options["reference_points"] == [[1, 0], [0, 1]]
 
 
+@pytest.mark.parametrize(
+    "points, message",
+    [
+        ([], "'reference_points': must have at least 1 item"),
+        ([1, 0], r"'reference_points\.0': must be a list, but got 1"),
+        ([[1, 0], []], r"'reference_points\.1': must have 2 numbers, one for each objective, but got \[\]"),
+        ([[1]], r"'reference_points\.0': must have 2 numbers, one for each objective, but got \[1\.0\]"),
+        ([[1, 0, 0]], r"'reference_points\.0': must have 2 numbers"),
+        ([[1, -1]], r"'reference_points\.0\.1': must be greater than or equal to 0, but got -1"),
+        ([[1, float("nan")]], r"'reference_points\.0\.1': must be a finite number"),
+        ([[1, True]], r"'reference_points\.0\.1': must be a valid number, but got True"),
+        ([[1, 1e200]], r"'reference_points\.0\.1': must be less than or equal to"),
+        ([[1, 0], [0, 0]], r"'reference_points\.1': must have a number of at least 1e-100, .* but got \[0\.0, 0\.0\]"),
+        ([[1e-200, 0]], r"'reference_points\.0': must have a number of at least 1e-100"),
+    ],
+)
+def test_reference_points_are_directions_among_the_objectives(points, message, space):
+    with pytest.raises(UsageError, match=message):
+        make("optuna", space, 0, 2, sampler="NSGAIIISampler", reference_points=points)
+
+
 @pytest.mark.parametrize("name", sorted(_optuna_study.sampler_classes().keys() - UNUSABLE))
 def test_the_defaults_of_each_sampler_are_valid_options(name):
     sampler = _optuna_study.sampler_classes()[name]
     parameters = inspect.signature(sampler).parameters.values()
     defaults = {each.name: each.default for each in parameters if each.name != "seed"}
-    assert _optuna_options.checked(sampler, defaults) == defaults
+    assert _optuna_options.checked(sampler, defaults, 1) == defaults
 
 
 def test_options_are_read_as_their_types_and_objects_of_optuna_are_left_alone():
     options = {"n_startup_trials": 3.0, "constant_liar": True}
-    found = _optuna_options.checked(optuna.samplers.TPESampler, options)
+    found = _optuna_options.checked(optuna.samplers.TPESampler, options, 1)
     assert found == options and isinstance(found["n_startup_trials"], int)
     other = {"independent_sampler": optuna.samplers.RandomSampler()}
-    assert _optuna_options.checked(optuna.samplers.QMCSampler, other) == other
+    assert _optuna_options.checked(optuna.samplers.QMCSampler, other, 1) == other
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cmaes") is not None, reason="cmaes is installed")
