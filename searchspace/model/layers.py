@@ -18,31 +18,17 @@ The other options of the model come first, one each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 from searchspace import registry
 from searchspace.language import schema
 from searchspace.language.holes import plain
 from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import ALWAYS
+from searchspace.model.merging import AlignedLayer, merged
 from searchspace.tree import Block, Scalar, Value
 
-INNER = "of"  # the field of a block that holds its layers
+INNER = ("of", "stages", "decoder")  # the fields of a block in `UNROLLED` that hold its layers
 MOST_STEPS = 100  # of a block that shares weights; each further step has the same lines
-
-
-@dataclass(frozen=True)
-class AlignedLayer:
-    """One line of a comparison. place: `width`, `body[3]`, ...; texts: one for each architecture, "" if it has none."""
-
-    place: str
-    texts: tuple[str, ...]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the architectures are not all equal here."""
-        return len(set(self.texts)) > 1
 
 
 def aligned(architectures: Sequence[Architecture]) -> list[AlignedLayer]:
@@ -54,7 +40,7 @@ def aligned(architectures: Sequence[Architecture]) -> list[AlignedLayer]:
     for place in places:
         values = [root.fields.get(place, ()) for root in roots]
         if all(isinstance(value, tuple) for value in values):
-            layers += _aligned_lists(place, [_lines(value) for value in values])
+            layers += merged(place, [_lines(value) for value in values])
         else:
             written = any(place in root.fields and place in schema.written(root) for root in roots)
             texts = tuple(_text(root.fields[place]) if place in root.fields else "" for root in roots)
@@ -70,19 +56,19 @@ def _lines(value: Value) -> list[str]:
         if unroll is None:
             found.append(block_text(block))
         else:
-            fields = {name: each for name, each in block.fields.items() if name != INNER}
+            fields = {name: each for name, each in block.fields.items() if name not in INNER}
             found += [block_text(Block(block.name, fields)), *(f"| {line}" for line in unroll(block))]
     return found
 
 
 def _same(block: Block) -> list[str]:
     """The layers of a block that applies them until it halts."""
-    return _lines(block.fields[INNER])
+    return _lines(block.fields["of"])
 
 
 def _steps(block: Block) -> list[str]:
     """The layers of a repeat at each step; after the first step they have the weights of the first."""
-    times, lines = block.fields["times"], _lines(block.fields[INNER])
+    times, lines = block.fields["times"], _lines(block.fields["of"])
     assert isinstance(times, int)
     shared = [
         f"step {step}: {line} (weights of step 1)" for step in range(2, min(times, MOST_STEPS) + 1) for line in lines
@@ -97,13 +83,26 @@ def _steps(block: Block) -> list[str]:
 
 def _pairs(block: Block) -> list[str]:
     """The layers of a reversible block, each with the stream that its result is added to."""
-    times, branches = block.fields["times"], block.fields[INNER]
+    times, branches = block.fields["times"], block.fields["of"]
     assert isinstance(times, int) and isinstance(branches, tuple)
     once = [f"stream {i % 2 + 1}: {line}" for i, branch in enumerate(branches) for line in _lines(branch)]
     return once * times
 
 
-UNROLLED: Mapping[str, Callable[[Block], list[str]]] = {"halting": _same, "repeat": _steps, "reversible": _pairs}
+def _stages(block: Block) -> list[str]:
+    """The layers of each stage of an hourglass, then those after the length is restored."""
+    stages, decoder = block.fields["stages"], block.fields["decoder"]
+    assert isinstance(stages, tuple)
+    found = [f"stage {number}: {line}" for number, stage in enumerate(stages, 1) for line in _lines(stage)]
+    return found + [f"decoder: {line}" for line in _lines(decoder)]
+
+
+UNROLLED: Mapping[str, Callable[[Block], list[str]]] = {
+    "halting": _same,
+    "hourglass": _stages,
+    "repeat": _steps,
+    "reversible": _pairs,
+}
 
 
 def block_text(block: Block) -> str:
@@ -138,22 +137,3 @@ def _text(value: Value) -> str:
 def _blocks(value: Value) -> list[Block]:
     assert isinstance(value, tuple)
     return [block for block in value if isinstance(block, Block)]
-
-
-def _aligned_lists(place: str, lists: list[list[str]]) -> list[AlignedLayer]:
-    """`lists` of texts merged into one after another; index `i` of `place[i]` counts the merged lines."""
-    merged: list[tuple[str, ...]] = [(text,) for text in lists[0]]
-    for number, texts in enumerate(lists[1:], start=1):
-        merged = _merged(merged, texts, number)
-    return [AlignedLayer(f"{place}[{i}]", texts) for i, texts in enumerate(merged)]
-
-
-def _merged(lines: list[tuple[str, ...]], texts: list[str], width: int) -> list[tuple[str, ...]]:
-    """`lines` of `width` columns with `texts` as one more column."""
-    known = [next(text for text in line if text) for line in lines]
-    done: list[tuple[str, ...]] = []
-    for _, i, i_end, j, j_end in SequenceMatcher(None, known, texts, autojunk=False).get_opcodes():
-        for k in range(max(i_end - i, j_end - j)):
-            line = lines[i + k] if i + k < i_end else ("",) * width
-            done.append((*line, texts[j + k] if j + k < j_end else ""))
-    return done

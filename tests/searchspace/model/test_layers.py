@@ -4,6 +4,7 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.layers import aligned
 
 HEAD = "kind: decoder\nwidth: 16\nvocabulary: 11\n"
+ENCODER = "kind: encoder\nwidth: 16\nvocabulary: 11\nclasses: 3\n"
 
 
 def architecture(*body: str, head: str = HEAD) -> Architecture:
@@ -75,6 +76,18 @@ def test_the_layers_of_a_reversible_block_name_their_stream():
     lines = [line.texts[0] for line in aligned([both, both]) if line.place.startswith("body")]
     once = ["| stream 1: attention heads=4", "| stream 2: feed_forward", "| stream 2: gru"]
     assert lines == ["reversible times=2", *once, *once]
+
+
+def test_the_layers_of_an_hourglass_name_their_stage():
+    stages = "[[attention, {repeat: {times: 2, of: gru}}], [attention]]"
+    long, short = (
+        architecture(f"hourglass: {{stages: {stages}, decoder: {decoder}}}", head=ENCODER)
+        for decoder in ("[gru, feed_forward]", "[]")
+    )
+    lines = [line.texts for line in aligned([long, short]) if line.place.startswith("body")]
+    stages = ["stage 1: attention heads=4", "stage 1: gru", "stage 1: gru", "stage 2: attention heads=4"]
+    assert lines[:5] == [("hourglass",) * 2, *((f"| {line}",) * 2 for line in stages)]
+    assert lines[5:] == [("| decoder: gru", ""), ("| decoder: feed_forward", "")]
 
 
 def test_layers_inside_layers_are_unrolled_too():
