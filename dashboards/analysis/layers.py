@@ -1,79 +1,50 @@
-"""Aligns architectures layer by layer, using only their texts."""
+"""Architectures side by side: the lines of `nas compare`, or those of the texts where these cannot be computed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Any
 
-import yaml
+from dashboards.explorer.process import Unavailable, Worker
+from dashboards.figures.outline import outline
+from searchspace.lines import AlignedLayer, merged
 
-from searchspace.language import documents
-
-MOST = 400  # lines
+MOST = 1000  # lines of a text: the time grows with their square
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """One line of a comparison. place: an option or a layer. texts: one for each architecture, "" if it has none."""
+def aligned(worker: Worker, texts: Sequence[str]) -> tuple[list[AlignedLayer], str]:
+    """The lines of these architectures, and why they are those of the texts; "" if they are those of `nas compare`.
 
-    place: str
-    texts: tuple[str, ...]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the architectures differ in this line."""
-        return len(set(self.texts)) > 1
-
-
-def aligned(texts: Sequence[str]) -> list[Aligned]:
-    """Options first, then the layers; equal layers share a line. Raises SpaceError if a text is not valid YAML."""
-    found = [documents.parse(text).data for text in texts]
-    roots: list[dict[str, Any]] = [each if isinstance(each, dict) else {"value": each} for each in found]
-    options, layers = [], []
-    for place in dict.fromkeys(name for root in roots for name in root):
-        values = [root.get(place) for root in roots]
-        if any(isinstance(value, list | dict) for value in values):
-            lists = [list(map(_text, _unrolled(value, MOST))) for value in values]
-            layers += [Aligned(f"{place}[{i}]", line) for i, line in enumerate(_merged(lists))]
-        else:
-            options.append(Aligned(place, tuple("" if value is None else _text(value) for value in values)))
-    return (options + layers)[:MOST]
+    Raises SpaceError if a text is not valid YAML.
+    """
+    try:
+        found = worker.ask(action="align", texts=list(texts))
+        if "lines" in found:
+            return [AlignedLayer(line["place"], tuple(line["texts"])) for line in found["lines"]], ""
+        problem = found["problems"][0]["message"].partition(" Known: ")[0]  # the list of all blocks would be long
+    except Unavailable as error:
+        problem = str(error)
+    return _of_texts(texts), problem
 
 
-def _unrolled(value: Any, most: int) -> list[Any]:
-    """The blocks of a list, with repeats written out unless their copies share weights; at most `most`."""
-    found: list[Any] = []
-    for block in value if isinstance(value, list) else [] if value is None else [value]:
-        repeat = block.get("repeat") if isinstance(block, dict) and len(block) == 1 else None
-        times = repeat.get("times") if isinstance(repeat, dict) else None
-        if isinstance(repeat, dict) and isinstance(times, int) and not repeat.get("share_weights"):
-            inner = _unrolled(repeat.get("of"), most)
-            for _ in range(min(times, most)):
-                found += inner
-                if len(found) >= most:
-                    break
-        else:
-            found.append(block)
-    return found[:most]
+def differing(worker: Worker, text: str, others: Sequence[str]) -> list[int | None]:
+    """In how many lines each of `others` differs from `text`; None if it cannot be read.
+
+    Raises SpaceError if a text is not valid YAML.
+    """
+    try:
+        found = worker.ask(action="differing", text=text, others=list(others))
+        return found.get("counts", [None] * len(others))
+    except Unavailable:
+        return [sum(line.differs for line in _of_texts([text, other])) for other in others]
 
 
-def _merged(lists: Sequence[list[str]]) -> list[tuple[str, ...]]:
-    lines: list[tuple[str, ...]] = [(text,) for text in lists[0]]
-    for width, texts in enumerate(lists[1:], start=1):
-        known = [next((text for text in line if text), "") for line in lines]
-        done: list[tuple[str, ...]] = []
-        for _, i, i_end, j, j_end in SequenceMatcher(None, known, texts, autojunk=False).get_opcodes():
-            for k in range(max(i_end - i, j_end - j)):
-                line = lines[i + k] if i + k < i_end else ("",) * width
-                done.append((*line, texts[j + k] if j + k < j_end else ""))
-        lines = done
-    return lines
+def _of_texts(texts: Sequence[str]) -> list[AlignedLayer]:
+    """The lines of the texts, without the defaults of blocks: only the code of the blocks knows them."""
+    return merged("line", [_outlined(text) for text in texts])
 
 
-def _text(value: Any) -> str:
-    """A value in one line of YAML."""
-    if not isinstance(value, dict | list):
-        return str(value)
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True).strip()
+def _outlined(text: str) -> list[str]:
+    found = [
+        f"{'| ' * line.depth}{line.label}{f' x {line.count}' if line.count > 1 else ''}" for line in outline(text, None)
+    ]
+    return found if len(found) <= MOST else [*found[:MOST], f"{len(found) - MOST:,} more lines"]

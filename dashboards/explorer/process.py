@@ -1,4 +1,4 @@
-"""The process that computes costs. It is started when it is first needed, and ended if a request takes too long."""
+"""The process that computes costs and layers. It starts when it is first needed, and ends if a request is too slow."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Worker:
         Raises Unavailable if torch is missing, a text is too long, or there is no answer in time.
         """
         if not self.is_possible:
-            raise Unavailable("Costs need torch, which this server does not use.")
+            raise Unavailable("Costs and layers need torch, which this server does not use.")
         if any(len(value) > MOST_TEXT for value in asked.values() if isinstance(value, str)):
             raise Unavailable(f"The text must have at most {MOST_TEXT:,} characters.")
         key = json.dumps(asked, sort_keys=True)
         if not self._lock.acquire(timeout=PATIENCE):
-            raise Unavailable("Costs of other architectures are being computed; these appear in a few seconds.")
+            raise Unavailable("Other architectures are being computed. Reload the page in a few seconds.")
         try:
             if changes or key not in self._known:
                 self._known[key] = self._asked(key)
@@ -91,14 +91,14 @@ class Worker:
             process.stdin.flush()
         except OSError:
             self.close()
-            raise Unavailable("The process that computes costs has ended; ask again.") from None
+            raise Unavailable("The process that computes costs and layers has ended. Reload the page.") from None
         if not select.select([process.stdout], [], [], self.seconds)[0]:
             self.close()
             raise Unavailable(f"The computation was ended after {self.seconds:g} s: this text is too large.")
         written = process.stdout.readline()
         if not written:
             self.close()
-            raise Unavailable("The process that computes costs has ended; ask again.")
+            raise Unavailable("The process that computes costs and layers has ended. Reload the page.")
         found = json.loads(written)
         if "failed" in found:
             raise Unavailable(f"The computation failed: {found['failed']}")
@@ -114,7 +114,7 @@ class Worker:
         if not select.select([process.stdout], [], [], PATIENCE)[0]:
             if time.monotonic() - self._started > STARTING:
                 self.close()
-            raise Unavailable("Costs are being prepared; they appear in a few seconds.")
+            raise Unavailable("Costs and layers are being prepared. Reload the page in a few seconds.")
         process.stdout.readline()
         self._ready = True
 

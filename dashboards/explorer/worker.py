@@ -20,6 +20,7 @@ from searchspace.cost import Shape
 from searchspace.errors import Problem, SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import rows
+from searchspace.model.layers import aligned
 from searchspace.space.point import Point
 from searchspace.space.space import Space
 
@@ -49,6 +50,24 @@ def show(asked: dict[str, Any]) -> dict[str, Any]:
     shape = Shape(length=asked["length"], halting_steps=asked.get("depth"))
     lines = [asdict(line_of(row)) for row in rows(architecture, shape)[:MOST_LINES]]
     return {"space": False, "hash": architecture.hash, "lines": lines}
+
+
+def align(asked: dict[str, Any]) -> dict[str, Any]:
+    """The lines of the architectures in `texts` side by side, as `nas compare` shows them. Raises SpaceError."""
+    return {"lines": [asdict(line) for line in aligned([Architecture.parse(text) for text in asked["texts"]])]}
+
+
+def differing(asked: dict[str, Any]) -> dict[str, Any]:
+    """In how many lines each of `others` differs from `text`; None if it is not an architecture. Raises SpaceError."""
+    own = Architecture.parse(asked["text"], "text")
+
+    def count(other: str) -> int | None:
+        try:
+            return sum(line.differs for line in aligned([own, Architecture.parse(other)]))
+        except SpaceError:
+            return None
+
+    return {"counts": [count(other) for other in asked["others"]]}
 
 
 def length(asked: dict[str, Any]) -> dict[str, Any]:
@@ -168,6 +187,8 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "show": show,
+    "align": align,
+    "differing": differing,
     "length": length,
     "pieces": pieces,
     "serves": serves,

@@ -47,13 +47,13 @@ def line_of(row: Row) -> Line:
     return Line(depth=row.depth, label=row.label, family=family, count=row.count, cost=cost)
 
 
-def outline(text: str) -> list[Line]:
-    """The lines of an architecture or a space. Raises SpaceError if the text is not valid YAML of a space."""
+def outline(text: str, most: int | None = MOST_LINES) -> list[Line]:
+    """The first `most` lines of an architecture or a space. Raises SpaceError if it is not valid YAML of a space."""
     data = documents.parse(text, tags=("!choice", "!int", "!float", "!same")).data
     if not isinstance(data, dict):
         return [Line(depth=0, label=_plain(data))]
     lines = list(_block(str(data.get("kind", "architecture")), {k: v for k, v in data.items() if k != "kind"}, 0, 1))
-    return lines[:MOST_LINES]
+    return lines[:most]
 
 
 def _block(name: str, options: Any, depth: int, count: int) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboards.analysis.layers import aligned
@@ -12,8 +12,12 @@ from dashboards.pages.asked import Ask, crumbs
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Column, Table, View
+from nas.location import command
+from nas.store import Trial
+from searchspace.lines import AlignedLayer
 
 MOST = 6
+MOST_LINES = 400
 
 
 def view(ask: Ask) -> View:
@@ -28,7 +32,7 @@ def view(ask: Ask) -> View:
     numbers = list(dict.fromkeys(numbers))
     names = {number: study.table.name(number).capitalize() for number in numbers}
     trials = [study.reader.trial(study.study.id, number) for number in numbers]
-    lines, problem = open_or_none(lambda: aligned([trial.architecture for trial in trials])) if trials else ([], "")
+    lines, problem = _lines(ask, trials)
     scores = list(dict.fromkeys(name for trial in trials for name in trial.values))
     heads = [Column(str(number), names[number]) for number in numbers]
     values = [
@@ -36,7 +40,8 @@ def view(ask: Ask) -> View:
     ]
     values.append({"name": "Parameters", **{str(trial.number): trial.parameters for trial in trials}})
     values.append({"name": "Steps", **{str(trial.number): trial.steps for trial in trials}})
-    values.append({"name": "State", **{str(trial.number): trial.state.value for trial in trials}})
+    states = {str(trial.number): study.state_of(trial.number, trial.state) for trial in trials}
+    values.append({"name": "State", **states})
     holes = [
         {"name": hole, **{str(trial.number): _value(trial.choices, hole) for trial in trials}}
         for hole in dict.fromkeys(hole for trial in trials for hole in trial.choices or {})
@@ -45,15 +50,17 @@ def view(ask: Ask) -> View:
     curves = {names[number]: study.reader.curve(study.study.id, number) for number in numbers}
     layers = [
         {"place": line.place, "differs": line.differs, **{str(n): text for n, text in zip(numbers, line.texts)}}
-        for line in lines or []
+        for line in lines[:MOST_LINES]
     ]
     numeric = [Column(head.key, head.label, "number") for head in heads]
     return View(
         template="compare.html",
         title="Compare " + ", ".join(_short(study, number) for number in numbers) if numbers else "Compare",
-        values={"trials": numbers, "problem": problem},
+        values={"trials": numbers, "problem": problem, "lines": len(lines)},
         shown={
             "address": study.address,
+            "hidden": lines[MOST_LINES:],
+            "command": _command(study, trials),
             "links": [(study.table.address(number), names[number]) for number in numbers],
         },
         tables={
@@ -66,7 +73,26 @@ def view(ask: Ask) -> View:
         figures={"curves": curves_figure({name: curve for name, curve in curves.items() if curve})},
         crumbs=crumbs(study),
         is_live=True,
+        is_settled=not problem,
     )
+
+
+def _lines(ask: Ask, trials: Sequence[Trial]) -> tuple[list[AlignedLayer], str]:
+    """The lines of the architectures, and what is wrong with them."""
+    if not trials:
+        return [], ""
+    found, unreadable = open_or_none(lambda: aligned(ask.worker, [trial.architecture for trial in trials]))
+    if found is None:
+        return [], unreadable
+    lines, reason = found
+    return lines, f"These are the lines of the texts, without the defaults of blocks. {reason}" if reason else ""
+
+
+def _command(study: StudyCache, trials: Sequence[Trial]) -> str:
+    """The command that shows all lines."""
+    name = study.study.name
+    words = ["compare" if len(trials) > 1 else "show", *(f"{name}:{trial.address}" for trial in trials)]
+    return command(study.reader, name, *words)
 
 
 def _short(study: StudyCache, number: int) -> str:

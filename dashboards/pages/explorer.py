@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 from markupsafe import Markup
 
-from dashboards.analysis.layers import aligned
-from dashboards.explorer.process import MOST_TEXT, Unavailable
+from dashboards.analysis.layers import differing
+from dashboards.explorer.process import MOST_TEXT, Unavailable, Worker
 from dashboards.figures.architecture import QUANTITIES, architecture_svg
 from dashboards.figures.outline import Line, outline
 from dashboards.pages.asked import Ask
@@ -65,7 +66,7 @@ def view(ask: Ask) -> View:
     lines, problem = open_or_none(lambda: outline(shown))
     drawn = [Line(**line) for line in found["lines"]] if "lines" in found else lines or []
     problems = found.get("problems") or ([{"line": None, "path": "", "message": problem}] if problem else [])
-    near = _near(study, shown) if study is not None and not problems else []
+    near = _near(study, worker, shown) if study is not None and not problems else []
     return View(
         template="explorer.html",
         title="Explorer",
@@ -120,16 +121,13 @@ def _best(study: StudyCache) -> str:
     return study.reader.trial(study.study.id, found[0].number).architecture if found else ""
 
 
-def _near(study: StudyCache, text: str) -> list[dict[str, Any]]:
+def _near(study: StudyCache, worker: Worker, text: str) -> list[dict[str, Any]]:
     """The 8 architectures on the front of a study that differ from `text` in the fewest lines, nearest first."""
     table = study.table
     if not table.signs:
         return []
-    found = []
-    for row in table.front(list(table.signs))[:FRONT]:
-        number = int(table.number[row])
-        other = study.reader.trial(study.study.id, number).architecture
-        lines, _ = open_or_none(lambda other=other: aligned([text, other]))  # type: ignore[misc]
-        if lines is not None:
-            found.append({"trial": number, "layers": sum(line.differs for line in lines)})
-    return sorted(found, key=lambda row: row["layers"])[:8]
+    numbers = [int(table.number[row]) for row in table.front(list(table.signs))[:FRONT]]
+    others = [study.reader.trial(study.study.id, number).architecture for number in numbers]
+    counts = open_or_none(lambda: differing(worker, text, others))[0] or []
+    found = [{"trial": number, "layers": count} for number, count in zip(numbers, counts) if count is not None]
+    return sorted(found, key=itemgetter("layers"))[:8]

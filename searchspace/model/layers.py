@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from searchspace import registry
 from searchspace.language import schema
 from searchspace.language.holes import plain
+from searchspace.lines import AlignedLayer, merged
 from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import ALWAYS
-from searchspace.model.merging import AlignedLayer, merged
 from searchspace.tree import Block, Scalar, Value
 
 INNER = ("of", "stages", "decoder")  # the fields of a block in `UNROLLED` that hold its layers

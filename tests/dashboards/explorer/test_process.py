@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from dashboards.analysis import layers
 from dashboards.explorer.process import Unavailable, Worker
 from dashboards.pages import trial, tuning
 from dashboards.pages.asked import Ask
@@ -49,6 +50,19 @@ def test_costs_are_those_of_the_model(worker):
         each.numel() for each in build(Architecture.parse(TEXT)).parameters()
     )
     assert not found["space"]
+
+
+def test_trials_are_compared_as_by_nas_compare(worker):
+    from searchspace.model.architecture import Architecture
+    from searchspace.model.layers import aligned
+
+    texts = [TEXT, TEXT.replace("32", "48") + "  - halting: {times: 3, of: gru}\n"]
+    lines, problem = layers.aligned(worker, texts)
+
+    assert lines == aligned([Architecture.parse(text) for text in texts]) and not problem
+    own = TEXT + "  - mine: {size: 3}\n"
+    assert layers.differing(worker, TEXT, [TEXT, *texts, own]) == [0, 0, sum(line.differs for line in lines), None]
+    assert layers.aligned(worker, [TEXT, own])[1] == "No block is called 'mine'."
 
 
 def test_a_mistake_names_its_line(worker):
