@@ -11,12 +11,13 @@ import importlib
 import inspect
 import pkgutil
 import re
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from nas.errors import UsageError
+from nas.errors import NasError, UsageError
 from searchspace.suggestions import nearest as nearest
 
 if TYPE_CHECKING:
@@ -33,13 +34,23 @@ class Registry:
     """The things of one kind that the modules of `package` register.
 
     kind: what people call one of them, such as "strategy". given: parameters that the caller fills in, so they are not
-    options. offered: such parameters that a thing may leave out. Modules whose names begin with an underscore are parts
-    of others and are not looked through.
+    options. offered: such parameters that a thing may leave out. names_errors: whether `make` names the thing for any
+    error; not for things that are made in a unit, whose failure has the kind of the error. Modules whose names begin
+    with an underscore are parts of others and are not looked through.
     """
 
-    def __init__(self, kind: str, package: str, given: Iterable[str] = (), offered: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        kind: str,
+        package: str,
+        given: Iterable[str] = (),
+        offered: Iterable[str] = (),
+        *,
+        names_errors: bool = False,
+    ) -> None:
         self.kind = kind
         self.package = package
+        self.names_errors = names_errors
         self.offered = frozenset(offered)
         self.given = frozenset(given) | self.offered
         self._things: dict[str, Callable[..., Any]] = {}
@@ -115,7 +126,8 @@ class Registry:
     def make(self, name: str, given: Mapping[str, Any], written: Mapping[str, Any]) -> Any:
         """Call the thing called `name` with what the caller gives and the options `written` by the user.
 
-        Raises UsageError for an unknown name, an invalid option, and ValueError or TypeError of the thing itself.
+        Raises UsageError for an unknown name, an invalid option, and ValueError or TypeError of the thing itself; for
+        each of its errors if the registry has `names_errors`.
         """
         thing = self.find(name)
         values = self.check(name, written)
@@ -125,6 +137,19 @@ class Registry:
             return thing(**given, **values)
         except (ValueError, TypeError) as error:
             raise UsageError(f"{self.kind} {name!r}: {error}") from error
+        except NasError:
+            raise
+        except (Exception, SystemExit, GeneratorExit) as error:
+            if not self.names_errors:
+                raise
+            said = traceback_of(error)
+            raise UsageError(f"The {self.kind} {name!r} raised an error when it was made:\n{said}") from error
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of `error` as text, without the frame that caught it."""
+    rest = error.__traceback__ and error.__traceback__.tb_next
+    return "".join(traceback.format_exception(type(error), error, rest)).rstrip()
 
 
 def options(thing: Callable[..., Any], given: Iterable[str] = ()) -> dict[str, inspect.Parameter]:
@@ -179,13 +204,14 @@ def all_mistakes(what: str, mistakes: Sequence[str]) -> str:
     The middle of a long mistake is left out.
     """
     if len(mistakes) == 1:
-        return f"{what}{_shortened(mistakes[0], 2 * LONGEST)}"
-    listed = "".join(f"\n  - {_shortened(each.lstrip(' ,:'))}" for each in mistakes)
+        return f"{what}{shortened(mistakes[0], 2 * LONGEST)}"
+    listed = "".join(f"\n  - {shortened(each.lstrip(' ,:'))}" for each in mistakes)
     more = "at least " if len(mistakes) >= MOST_MISTAKES else ""
     return f"{what} has {more}{len(mistakes)} mistakes:{listed}"
 
 
-def _shortened(message: str, longest: int = LONGEST) -> str:
+def shortened(message: str, longest: int = LONGEST) -> str:
+    """`message` without its middle if it has more than `longest` characters."""
     return message if len(message) <= longest else f"{message[: longest // 2]} ... {message[-longest // 2 :]}"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NoReturn
 
 from nas.errors import NasError, UsageError
 from nas.options import MOST
+from nas.registry import shortened, traceback_of
 from nas.schedulers.contract import Level, Promotion, Scheduler, Wait
 
 
@@ -82,7 +83,8 @@ class CheckedScheduler:
         try:
             found = tuple(map(_expected_units, answer))
         except (AttributeError, TypeError, ValueError, OverflowError):
-            self._refuse(f"forecast({trials})", answer, "a tuple of Level(units, start, steps) with whole steps")
+            expected = f"a tuple of Level(units, start, steps) with whole steps and at most {MOST:,} units"
+            self._refuse(f"forecast({trials})", answer, expected)
         return found
 
     def _expected(self, answer: Promotion) -> str:
@@ -118,19 +120,26 @@ class CheckedScheduler:
 
     def _ask(self, method: str, *arguments: object) -> Any:
         try:
-            return getattr(self.scheduler, method)(*arguments)
+            answer = getattr(self.scheduler, method)(*arguments)
+            return tuple(answer) if isinstance(answer, Iterator) else answer  # a generator raises its errors here
         except NasError:
             raise
         except (Exception, SystemExit, GeneratorExit) as error:
             called = f"{method}({', '.join(map(repr, arguments))})"
-            own = error.__traceback__ and error.__traceback__.tb_next  # without the frame of this method
-            said = "".join(traceback.format_exception(type(error), error, own)).rstrip()
+            said = traceback_of(error)
             raise SchedulerProblem(f"The scheduler {self.name!r} raised an error in {called}:\n{said}") from error
 
     def _refuse(self, call: str, answer: object, expected: str) -> NoReturn:
         raise SchedulerProblem(
-            f"The scheduler {self.name!r} broke its contract: {call} answered {answer!r}. Expected: {expected}."
+            f"The scheduler {self.name!r} broke its contract: {call} answered {_shown(answer)}. Expected: {expected}."
         )
+
+
+def _shown(answer: object) -> str:
+    try:
+        return shortened(repr(answer))
+    except Exception as error:  # of a class of the user's own; Python does not write whole numbers of 4,301 digits
+        return f"a {type(answer).__name__} that cannot be written ({error})"
 
 
 def _whole(answer: object) -> int:
@@ -144,6 +153,6 @@ def _expected_units(level: Level) -> Level:
     Raises AttributeError, TypeError, ValueError or OverflowError if it is no level that can be trained.
     """
     found = Level(round(level.units), _whole(level.start), _whole(level.steps))
-    if found.units < 0 or not 0 <= found.start <= found.steps <= MOST:
+    if not 0 <= found.units <= MOST or not 0 <= found.start <= found.steps <= MOST:
         raise ValueError(level)
     return found

@@ -10,7 +10,11 @@ from nas.strategies.contract import Evaluate, SearchSpace, Strategy
 from nas.strategies.earlier import Earlier
 
 registry = Registry(
-    "strategy", "nas.strategies", given=("space", "seed", "objectives", "evaluate"), offered=("trials", "earlier")
+    "strategy",
+    "nas.strategies",
+    given=("space", "seed", "objectives", "evaluate"),
+    offered=("trials", "earlier"),
+    names_errors=True,
 )
 
 

@@ -252,3 +252,12 @@ def test_all_mistakes_of_one_part_are_told_together():
     assert first == "thing 'full' has 4 mistakes:"
     hints = ("no option 'siez'. Did you mean 'size'?", "Did you mean 'two'?", "'steps.0'", "needs the option 'size'")
     assert all(hint in mistake for hint, mistake in zip(hints, mistakes, strict=True))
+
+
+def test_an_error_of_a_thing_keeps_its_type_unless_the_registry_names_errors(registry):
+    registry.register("broken")(lambda: {}["key"])
+    with pytest.raises(KeyError):
+        registry.make("broken", {}, {})
+    registry.names_errors = True
+    with pytest.raises(UsageError, match=r"The thing 'broken' raised an error when it was made:\nTrace(?s:.*)KeyError"):
+        registry.make("broken", {}, {})

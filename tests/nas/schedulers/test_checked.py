@@ -7,7 +7,7 @@ from nas.engine import launch
 from nas.errors import StoreError, UsageError
 from nas.schedulers.checked import CheckedScheduler, SchedulerProblem
 from nas.schedulers.contract import WAIT, Level, Promotion
-from nas.schedulers.registry import registry, scheduler
+from nas.schedulers.registry import make, registry, scheduler
 from tests.nas.schedulers.test_every_scheduler import EVENTS, given, run, several
 
 
@@ -162,11 +162,30 @@ def test_an_array_does_not_say_whether_a_unit_is_the_last():
 
 
 @pytest.mark.parametrize(
-    "answer", [None, (3, 0, 2), [Level(3, 0, 2.0)], [Level(3, 4, 2)], [Level(-1, 0, 2)], [Level(3, 0, 2), None]]
+    "answer",
+    [
+        *(None, (3, 0, 2), [Level(3, 0, 2.0)], [Level(3, 4, 2)], [Level(-1, 0, 2)], [Level(3, 0, 2), None]),
+        *([Level(2**31, 0, 2)], [Level(10**400, 0, 2)], [Level(10**5000, 0, 2)], [Level(-1, 0, 2)] * 1000),
+    ],
+    ids=lambda _: "",  # Python does not write whole numbers of 4,301 digits
 )
 def test_a_forecast_has_levels_of_steps_that_a_trial_can_train(answer):
-    with pytest.raises(SchedulerProblem, match=r"forecast\(3\) answered .*Expected: a tuple of Level"):
+    with pytest.raises(SchedulerProblem, match=r"forecast\(3\) answered .*Expected: a tuple of Level") as caught:
         checked(broken("forecast", answer)).forecast(3)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_forecast_may_be_a_generator_and_its_errors_are_those_of_the_scheduler():
+    def levels(self):
+        yield Level(3, 0, 2)
+        if self.waiting:
+            raise AttributeError("no such rung")
+
+    assert checked(broken("forecast", levels)).forecast(3) == (Level(3, 0, 2),)
+    with pytest.raises(
+        SchedulerProblem, match=r"'mine' raised an error in forecast\(3\):\nTraceback(?s:.*)no such rung"
+    ):
+        told(broken("forecast", levels)).forecast(3)
 
 
 def test_a_forecast_may_be_empty_or_expect_a_part_of_a_unit():
@@ -218,3 +237,13 @@ def test_a_file_is_rejected_if_the_first_trial_cannot_train(describe, registered
     registered(type("Zero", (Two,), {"start": lambda *_: 0}))
     with pytest.raises(UsageError, match=r"scheduler: The scheduler 'mine' broke its contract: start\(0\) answered 0"):
         describe(scheduler="mine")
+
+
+def test_an_error_of_a_constructor_names_the_scheduler(registered):
+    registered(type("Raises", (Two,), {"__init__": lambda self: {}["steps"]}))
+    with pytest.raises(
+        UsageError, match=r"The scheduler 'mine' raised an error when it was made:\nTraceback"
+    ) as caught:
+        make("mine")
+    said = str(caught.value).splitlines()
+    assert __file__ in said[2] and said[-1] == "KeyError: 'steps'"
