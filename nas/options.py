@@ -2,14 +2,15 @@
 
     def __init__(self, length: Positive = 32, share: Annotated[Fraction, Field(gt=0)] = 0.15): ...
 
-`nas.registry.checked` applies them through pydantic. They are strict: `"8"`, `8.5` and `true` are no whole numbers. A
-further `Field` narrows a type. Give a count a limit (`le`) if a large number would take endless time or memory. Modules
-that train or measure take `Field` and the validators from here, because they also run where pydantic is not installed.
-The annotations then say nothing.
+`nas.registry.checked` applies them through pydantic. They are strict: `"8"`, `8.5` and `true` are no whole numbers, but
+`8.0` is one. A further `Field` narrows a type. Give a count a limit (`le`) if a large number would take endless time or
+memory. Modules that train or measure take `Field` and the validators from here, because they also run where pydantic is
+not installed. The annotations then say nothing.
 """
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Annotated, Any, Literal
 
 from nas.threads import MOST_THREADS
@@ -29,13 +30,16 @@ MOST = 2**31 - 1  # of a count: what both databases store
 MOST_TRIALS = 1_000_000  # that a strategy or a scheduler waits for, keeps or compares
 
 
-def _as_whole(value: Any) -> Any:
+def as_whole(value: Any) -> Any:
+    """`value` as an int if it is a whole number, also of NumPy; else unchanged. `true` is no number."""
+    if isinstance(value, Integral):
+        return value if isinstance(value, bool) else int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Positive = Annotated[int, Field(strict=True, ge=1, le=MOST)]
-Threads = Annotated[int, Field(strict=True, ge=1, le=MOST_THREADS)]
-Whole = Annotated[int, BeforeValidator(_as_whole), Field(strict=True)]  # it may be written 8.0 or 1e3
+Whole = Annotated[int, BeforeValidator(as_whole), Field(strict=True)]  # it may be written 8.0 or 1e3
+Positive = Annotated[Whole, Field(ge=1, le=MOST)]
+Threads = Annotated[Whole, Field(ge=1, le=MOST_THREADS)]
 Steps = Annotated[Whole, Field(ge=1, le=MOST)]
 Trials = Annotated[Whole, Field(ge=1, le=MOST_TRIALS)]
 Rungs = Annotated[tuple[Steps, ...], Field(min_length=1)]

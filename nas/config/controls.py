@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nas.options import as_whole
 from searchspace.language import documents
 
 EXPECTED = "must be strategies with their share of the trials, such as {random: 0.2}, or a list of architectures"
@@ -42,8 +43,8 @@ def _arm(name: str, written: Any, budget: Any) -> dict[str, Any]:
     if not written:
         raise ValueError(f"{name} has no architectures" if name != LIST else "the list has no architectures")
     trials = budget.get("trials") if isinstance(budget, dict) else None
-    trials = documents.number(trials) if isinstance(trials, str) else trials
-    if not isinstance(trials, int):
+    trials = as_whole(documents.number(trials) if isinstance(trials, str) else trials)
+    if not isinstance(trials, int) or isinstance(trials, bool):
         path = f"arms: {{{name}: {{architectures: [...], share: 0.1}}}}"
         raise ValueError(f"a list needs `budget: {{trials: ...}}`; without it, state the share: {path}")
     if len(written) >= trials:

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from nas.errors import DamageError
-from nas.options import MOST
+from nas.options import MOST, Positive, Steps, Whole
 from nas.upkeep.policy import DEFAULT, Keep
 from searchspace.language import documents
 
@@ -84,11 +84,12 @@ def _files(value: Any) -> Any:
 
 AName = Annotated[Named, BeforeValidator(_named)]
 AnObjective = Annotated[Named, BeforeValidator(_objective)]
-Count = Annotated[int, BeforeValidator(_size)]  # a number that may be written 5M or 2GiB
 
 
 Few = Field(max_length=MOST_PARTS)
-Amount = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_size)]
+Count = Annotated[Whole, Field(ge=1), BeforeValidator(_size)]  # it may be written 5M or 2GiB
+AboveZero = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Amount = Annotated[AboveZero, BeforeValidator(_size)]
 TRAINING = ("steps", "tokens", "flops", "device_seconds")  # limits of a budget on how much is trained
 
 
@@ -103,12 +104,12 @@ class Budget(_Section):
     limit of the time, for how long each worker trains.
     """
 
-    trials: Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_size)] | None = None
-    steps: Annotated[int, Field(ge=1, le=2**53), BeforeValidator(_size)] | None = None
-    tokens: Annotated[int, Field(ge=1, le=2**53), BeforeValidator(_size)] | None = None
+    trials: Annotated[Count, Field(le=MOST)] | None = None
+    steps: Annotated[Count, Field(le=2**53)] | None = None
+    tokens: Annotated[Count, Field(le=2**53)] | None = None
     flops: Amount | None = None
     device_seconds: Amount | None = None
-    minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    minutes: AboveZero | None = None
 
     @model_validator(mode="after")
     def _has_a_limit(self) -> Budget:
@@ -118,7 +119,7 @@ class Budget(_Section):
 
 
 def _several(value: Any) -> Any:
-    return (value,) if isinstance(value, int | str) else value
+    return (value,) if isinstance(value, int | float | str) else value
 
 
 def _listed(value: Any) -> Any:
@@ -127,7 +128,6 @@ def _listed(value: Any) -> Any:
 
 Match = Literal["parameters", "flops", "state", "latency"]
 Proportions = Literal["deep", "wide", "usual"]
-Steps = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class GivenBaseline(_Section):
@@ -148,8 +148,8 @@ class Finals(_Section):
     less training it needs.
     """
 
-    top: Annotated[int, Field(ge=0, le=MOST)] = 0
-    seeds: Annotated[int, Field(ge=1, le=MOST)] = 3
+    top: Annotated[Whole, Field(ge=0, le=MOST)] = 0
+    seeds: Positive = 3
     steps: Annotated[tuple[Steps, ...], BeforeValidator(_several), Field(min_length=1)] | None = None
     winner_steps: Annotated[tuple[Steps, ...], BeforeValidator(_several)] = ()
     baselines: Annotated[tuple[str | GivenBaseline, ...], BeforeValidator(_several), Few] | None = None
@@ -170,7 +170,7 @@ class Arm(_Section):
     """
 
     strategy: AName = Named(name="random")
-    share: Annotated[float, Field(gt=0, lt=1)]
+    share: Annotated[AboveZero, Field(lt=1)]
     architectures: Annotated[tuple[str, ...], BeforeValidator(_several), Few] = ()
 
     @model_validator(mode="after")
@@ -189,8 +189,8 @@ class Arm(_Section):
 class Limits(_Section):
     """The time limit of a unit, and how many times to try a unit whose worker died."""
 
-    unit_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    attempts: Annotated[int, Field(ge=1, le=MOST)] = 4
+    unit_seconds: AboveZero | None = None
+    attempts: Positive = 4
 
 
 class Built:
@@ -242,7 +242,7 @@ class SearchConfig(_Section):
     checkpoints: str | None = "runs/{study}"
     keep: Keep = DEFAULT
     device: str = "cpu"
-    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
+    seed: Annotated[Whole, Field(ge=0, le=MOST_SEED)] = 0
     task_source: str | None = None  # the text of the user's own task file, once it is read
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
     data_facts: dict[str, Any] | None = None  # what the task told of its data when the study was created

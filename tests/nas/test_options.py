@@ -55,6 +55,7 @@ def test_no_count_takes_a_number_of_thirty_digits_or_true():
 
     assert len(counts) > 60
     assert not [found[1:] for found in counts if accepts(*found, 10**30) or accepts(*found, True)]
+    assert not [found[1:] for found in counts if not accepts(*found, 64.0)], "as everywhere in a search file"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_no_count_takes_a_number_of_thirty_digits_or_true():
     [
         (Positive, 0, "greater than or equal to 1"),
         (Positive, MOST + 1, f"less than or equal to {MOST}"),
-        (Positive, 8.0, "a valid integer"),
+        (Positive, 8.5, "a valid integer"),
         (Positive, "8", "a valid integer"),
         (Positive, True, "a valid integer"),
         (Annotated[Positive, Field(ge=8, le=10)], 7, "greater than or equal to 8"),

@@ -66,3 +66,51 @@ def test_a_config_survives_the_database():
 
 def test_a_single_value_to_tune_is_a_list_of_one():
     assert Finals(tune={"learning_rate": 1e-3}).tune == Finals(tune={"learning_rate": [1e-3]}).tune
+
+
+WHOLE = {
+    "seed": {},
+    "budget": {"trials": 1, "steps": 1, "tokens": 1},
+    "finals": {"top": 1, "seeds": 1, "steps": 1, "winner_steps": 1},
+    "limits": {"attempts": 1},
+}
+OTHER = {"budget": {"flops": 1, "device_seconds": 1, "minutes": 1}, "limits": {"unit_seconds": 1}}
+
+
+def written(sections, value):
+    """(where, search file) for each number of `sections`, with this value."""
+    for section, keys in sections.items():
+        if not keys:
+            yield section, LEAST | {section: value}
+        for key in keys:
+            yield f"{section}.{key}", LEAST | {section: {**LEAST.get(section, {}), key: value}}
+
+
+def test_a_whole_number_may_be_written_as_a_float():
+    for place, file in written(WHOLE, 8.0):
+        section, _, key = place.partition(".")
+        found = SearchConfig(**file).model_dump()[section]
+        assert repr(found[key] if key else found) in ("8", "(8,)"), place
+
+
+@pytest.mark.parametrize("value", [True, "eight", 8.5, [8.5]], ids=repr)
+def test_true_text_and_fractions_are_no_whole_numbers(value):
+    for place, file in written(WHOLE, value):
+        with pytest.raises(ValidationError, match=r"a valid integer|a number such as"):
+            SearchConfig(**file)
+            pytest.fail(f"{place} accepts it")
+
+
+def test_true_is_no_number():
+    for place, file in written(OTHER, True):
+        with pytest.raises(ValidationError, match="a valid number"):
+            SearchConfig(**file)
+            pytest.fail(f"{place} accepts it")
+
+
+def test_only_a_size_may_be_text():
+    config = SearchConfig(**LEAST | {"budget": {"trials": "2k", "flops": "5T"}})
+    assert (config.budget.trials, config.budget.flops) == (2000, 5e12)
+    for changes in ({"seed": "0"}, {"limits": {"attempts": "4"}}, {"budget": {"trials": 1, "minutes": "5"}}):
+        with pytest.raises(ValidationError, match=r"a valid (integer|number)"):
+            SearchConfig(**LEAST | changes)
