@@ -142,9 +142,14 @@ def _obstacle_of_url(folder: str) -> str:
     """Why fsspec writes no file to a URL of this kind; "" if it may."""
     import fsspec  # not at the top, because commands that only read do not need it
 
-    for protocol in folder.partition("://")[0].split("::"):  # `simplecache::s3://` names two
-        if protocol in READ_ONLY:
-            return f"files can only be read from {protocol}://"
+    protocols, _, rest = folder.partition("://")
+    for protocol in protocols.split("::"):  # `simplecache::s3://` names two
+        if not protocol.strip():  # fsspec would take it as a local folder
+            return "it names no protocol. A URL begins with one, such as s3://"
+        if protocol.lower() in READ_ONLY:
+            return f"files can only be read from {protocol.lower()}://"
+        if protocol != protocol.lower():
+            return f"a protocol has small letters: {protocols.lower()}://{rest}"
         try:
             fsspec.get_filesystem_class(protocol)
         except (ImportError, ValueError) as error:  # a package that is missing, or an unknown protocol

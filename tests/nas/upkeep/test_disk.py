@@ -78,6 +78,10 @@ def test_a_search_without_local_folders_never_pauses():
         ("foo://x", "Protocol not known: foo"),
         ("simplecache::foo://x", "Protocol not known: foo"),
         ("https://host/x", "files can only be read from https://"),
+        ("HTTP://host/x", "files can only be read from http://"),
+        ("SimpleCache::Memory://Host/x", "a protocol has small letters: simplecache::memory://Host/x"),
+        ("://x", "it names no protocol"),
+        ("::memory://x", "it names no protocol"),
     ],
 )
 def test_a_folder_that_cannot_be_made_is_named_before_the_search(folder, why, tmp_path):
