@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from nas.errors import DamageError
-from nas.options import MOST, Positive, Steps, Whole
+from nas.options import MOST, Whole
 from nas.upkeep.policy import DEFAULT, Keep
 from searchspace.language import documents
 
@@ -87,9 +87,11 @@ AnObjective = Annotated[Named, BeforeValidator(_objective)]
 
 
 Few = Field(max_length=MOST_PARTS)
-Count = Annotated[Whole, Field(ge=1), BeforeValidator(_size)]  # it may be written 5M or 2GiB
-AboveZero = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-Amount = Annotated[AboveZero, BeforeValidator(_size)]
+# Numbers that may be written 5M or 2GiB. Text was always a number here: `seed: '0'`.
+FromZero = Annotated[Whole, Field(ge=0), BeforeValidator(_size)]
+Count = Annotated[FromZero, Field(ge=1)]
+Small = Annotated[Count, Field(le=MOST)]
+Amount = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), BeforeValidator(_size)]
 TRAINING = ("steps", "tokens", "flops", "device_seconds")  # limits of a budget on how much is trained
 
 
@@ -104,12 +106,12 @@ class Budget(_Section):
     limit of the time, for how long each worker trains.
     """
 
-    trials: Annotated[Count, Field(le=MOST)] | None = None
+    trials: Small | None = None
     steps: Annotated[Count, Field(le=2**53)] | None = None
     tokens: Annotated[Count, Field(le=2**53)] | None = None
     flops: Amount | None = None
     device_seconds: Amount | None = None
-    minutes: AboveZero | None = None
+    minutes: Amount | None = None
 
     @model_validator(mode="after")
     def _has_a_limit(self) -> Budget:
@@ -148,10 +150,10 @@ class Finals(_Section):
     less training it needs.
     """
 
-    top: Annotated[Whole, Field(ge=0, le=MOST)] = 0
-    seeds: Positive = 3
-    steps: Annotated[tuple[Steps, ...], BeforeValidator(_several), Field(min_length=1)] | None = None
-    winner_steps: Annotated[tuple[Steps, ...], BeforeValidator(_several)] = ()
+    top: Annotated[FromZero, Field(le=MOST)] = 0
+    seeds: Small = 3
+    steps: Annotated[tuple[Small, ...], BeforeValidator(_several), Field(min_length=1)] | None = None
+    winner_steps: Annotated[tuple[Small, ...], BeforeValidator(_several)] = ()
     baselines: Annotated[tuple[str | GivenBaseline, ...], BeforeValidator(_several), Few] | None = None
     match: Annotated[tuple[Match, ...], BeforeValidator(_several), Field(min_length=1)] = ("parameters", "flops")
     shapes: Annotated[tuple[Proportions, ...], BeforeValidator(_several), Field(min_length=1)] = ("deep", "wide")
@@ -170,7 +172,7 @@ class Arm(_Section):
     """
 
     strategy: AName = Named(name="random")
-    share: Annotated[AboveZero, Field(lt=1)]
+    share: Annotated[Amount, Field(lt=1)]
     architectures: Annotated[tuple[str, ...], BeforeValidator(_several), Few] = ()
 
     @model_validator(mode="after")
@@ -189,8 +191,8 @@ class Arm(_Section):
 class Limits(_Section):
     """The time limit of a unit, and how many times to try a unit whose worker died."""
 
-    unit_seconds: AboveZero | None = None
-    attempts: Positive = 4
+    unit_seconds: Amount | None = None
+    attempts: Small = 4
 
 
 class Built:
@@ -242,7 +244,7 @@ class SearchConfig(_Section):
     checkpoints: str | None = "runs/{study}"
     keep: Keep = DEFAULT
     device: str = "cpu"
-    seed: Annotated[Whole, Field(ge=0, le=MOST_SEED)] = 0
+    seed: Annotated[FromZero, Field(le=MOST_SEED)] = 0
     task_source: str | None = None  # the text of the user's own task file, once it is read
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
     data_facts: dict[str, Any] | None = None  # what the task told of its data when the study was created
