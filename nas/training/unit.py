@@ -86,8 +86,14 @@ def device_here(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise UsageError(f"There is no device {name!r}; devices are written cpu, cuda or cuda:0.") from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"This machine has no device {name!r}: it has {torch.cuda.device_count()} CUDA devices.")
+    if device.type == "cuda":  # only counted: to use it here would start CUDA in a process that may be forked
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise UsageError(f"This machine has no device {name!r}: it has {torch.cuda.device_count()} CUDA devices.")
+        return device
+    try:
+        torch.zeros(1, device=device).item()
+    except Exception as error:  # each kind of device has its own; `meta` has no values
+        raise UsageError(f"This machine cannot train on a device {name!r}; `nas doctor` names those it has.") from error
     return device
 
 

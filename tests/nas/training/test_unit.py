@@ -402,7 +402,7 @@ def test_a_full_disk_is_no_fault_of_the_architecture(work, monkeypatch):
         run(work)
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "toaster"])
+@pytest.mark.parametrize("device", ["cuda:99", "toaster", "meta", "hpu"])
 def test_a_device_that_is_not_there_is_no_fault_of_the_architecture(work, device):
     with pytest.raises(UsageError, match=device):
         run(dataclasses.replace(work, device=device))
