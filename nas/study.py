@@ -21,7 +21,7 @@ from nas import location, report
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import leases, session
-from nas.engine.ending import end, same_trials
+from nas.engine.ending import end
 from nas.engine.units import Units, kind_of_failure
 from nas.errors import NasError, UsageError
 from nas.metrics import told_problem
@@ -150,9 +150,8 @@ class Study:
             self.store.update_study(self.record.id, ending=None)
 
     def _end(self) -> None:
-        """Record that the search has ended, unless another process has done so, or has given it a larger budget."""
-        now = self.store.study(self.name)
-        if now.ending is None and same_trials(now.config, self.record.config):
+        """Record that the search has ended, unless another process has done so."""
+        if self.store.study(self.name).ending is None:
             end(self._proposer, self.config.budget)
 
     def _next(self, count: int, seconds: float) -> list[Unit]:

@@ -17,8 +17,13 @@ WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints"}  # options that add
 
 
 def end(proposer: Proposer, budget: Budget, *, time_is_up: bool = False) -> None:
-    """Record that the search has ended, and stop the trials that wait for a promotion. Call it once."""
+    """Record that the search has ended, and stop the trials that wait for a promotion. Call it once.
+
+    It does nothing if another process has given the search other trials meanwhile, such as those of a larger budget.
+    """
     store, study = proposer.store, proposer.study
+    if not same_trials(store.study(study.name).config, study.config):
+        return
     found = ending(proposer, budget, time_is_up=time_is_up)
     store.update_study(study.id, ending=found | control.to_keep(store, study))
     store.stop_trials(study.id)

@@ -9,7 +9,7 @@ import pytest
 from nas.config import factory
 from nas.engine import launch, planning
 from nas.errors import NasError, StoreError, UsageError
-from nas.store import open_store
+from nas.store import TrialState, open_store
 
 NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 
@@ -294,3 +294,19 @@ def test_an_ended_study_that_is_opened_with_its_search_file_stays_ended(describe
         assert launch.enter(result.store, elsewhere).ending == ending
         larger = describe(budget="{steps: 40}")
         assert launch.enter(result.store, larger).ending is None
+
+
+def test_a_search_leaves_to_another_process_what_its_larger_budget_continues(describe, search, table):
+    scheduler = "{halving: {rungs: [2, 4], factor: 2}}"
+    config, larger = (describe(scheduler=scheduler, budget=f"{{trials: {n}}}", objectives="[loss]") for n in (5, 9))
+
+    def meanwhile(work, progress=None):
+        with open_store(config.storage) as store:
+            launch.enter(store, larger)
+        return table(work, progress)
+
+    with search(config, meanwhile) as result:
+        assert result.study.ending is None
+        assert TrialState.STOPPED not in {trial.state for trial in result.store.trials(result.study.id)}
+    with search(larger) as result:
+        assert result.study.ending["limit"] == "trials"
