@@ -125,13 +125,19 @@ class Study:
         if count < 1 or not lease_seconds > 0:
             raise ValueError(f"count and lease_seconds must be positive, but got {count} and {lease_seconds}.")
         asked = self._leased(count, lease_seconds)
-        if not asked and self._is_idle():  # what another process told a moment ago may need more units
-            asked = self._leased(count, lease_seconds)
+        while not asked and self._is_idle():
+            before = self._results()
+            asked = self._leased(count, lease_seconds)  # what another process told a moment ago may need more units
+            if not asked and self._is_idle() and self._results() == before:
+                self._end()
+                break
         if any(each.purpose == SEARCH for each in asked):
             self._go_on()
-        elif not asked and self._is_idle():
-            self._end()
         return asked
+
+    def _results(self) -> int:
+        """A number that grows with every unit that ends, here or in other processes."""
+        return self.store.mark(self.record.id).sequence
 
     def _leased(self, count: int, seconds: float) -> list[Ask]:
         """Up to `count` units, leased to the caller."""

@@ -95,6 +95,55 @@ def test_a_study_has_not_ended_while_a_unit_runs(opened):
     assert phase(opened) == "ended"
 
 
+@pytest.fixture
+def two(describe, tmp_path):
+    """(a study, the same one in another process, the last trial that it holds). That trial could be promoted."""
+    config = describe(scheduler=HALVING, budget="{trials: 4}", objectives="[loss]")
+    with (
+        nas.open_study(tmp_path / "mine.db", "mine", config) as one,
+        nas.open_study(tmp_path / "mine.db", "mine") as other,
+    ):
+        while (asked := other.ask()) and asked[0].trial < 3:
+            other.tell(asked[0], {"loss": loss(asked[0].trial, asked[0].steps)})
+        yield one, other, asked[0]
+
+
+def rung_and_phase(study, number):
+    return study.store.trial(study.record.id, number).rung, phase(study)
+
+
+def test_what_is_told_right_after_a_look_at_the_running_units_is_promoted(two, monkeypatch):
+    one, other, held = two
+    look = one._is_idle
+
+    def is_idle():
+        found = look()
+        other.tell(held, {"loss": 0.5})
+        return found
+
+    monkeypatch.setattr(one, "_is_idle", is_idle)
+    assert one.ask() == [] and phase(one) == "paused"
+    ask_and_tell(other)
+    assert rung_and_phase(other, 3) == (1, "ended")
+
+
+def test_what_is_told_while_a_study_looks_for_work_is_promoted(two, monkeypatch):
+    one, other, held = two
+    lease, units = one._leased, [held]
+
+    def leased(*given):
+        """Another process takes the work right before, and tells its result right after."""
+        units.extend(other.ask() if len(units) == 0 else [])
+        found = lease(*given)
+        while units:
+            other.tell(units.pop(), {"loss": 0.5})
+        return found
+
+    monkeypatch.setattr(one, "_leased", leased)
+    assert one.ask() == []
+    assert rung_and_phase(other, 3) == (1, "ended")
+
+
 def test_a_study_whose_budget_another_process_made_larger_has_not_ended(opened, describe, tmp_path):
     larger = describe(scheduler=HALVING, budget="{trials: 7}")
     with nas.open_study(tmp_path / "mine.db", "mine", larger) as other:
