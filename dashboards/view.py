@@ -93,6 +93,11 @@ class View:
         }
 
 
+def column_of(asked: str, keys: Collection[str]) -> tuple[str, bool]:
+    """The column that `asked` sorts by, and whether descending: `-column`. A metric may itself be called `-x`."""
+    return (asked, False) if asked in keys or not asked.startswith("-") else (asked[1:], True)
+
+
 def paged(
     parameters: Parameters,
     columns: Sequence[Column],
@@ -109,7 +114,7 @@ def paged(
     """
     sorts = {each.key for each in columns if each.sorts}
     asked = parameters.choice(f"sort{suffix}", sorted(sorts | {f"-{key}" for key in sorts} | {sort}), sort)
-    key, descending = asked.removeprefix("-"), asked.startswith("-")
+    key, descending = column_of(asked, sorts)
     ordered = list(rows)
     if key:
         known = [row for row in ordered if row.get(key) is not None]

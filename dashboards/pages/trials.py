@@ -10,7 +10,7 @@ from dashboards.analysis.tabulated import Mask, Tabulated
 from dashboards.figures.labels import labelled
 from dashboards.pages.asked import Ask
 from dashboards.pages.compare import MOST
-from dashboards.view import MOST_PER_PAGE, PER_PAGE, Column, Table
+from dashboards.view import MOST_PER_PAGE, PER_PAGE, Column, Table, column_of
 from nas.numbers import address_of, number_of
 from nas.report.trials import BASELINE
 
@@ -23,7 +23,7 @@ def trials_table(ask: Ask) -> Table:
     names = list(table.values)
     keys = ["trial", *names, "rung", "steps", "parameters", "seconds"]
     asked = parameters.choice("sort", [*keys, *(f"-{key}" for key in keys)], "trial")
-    key, descending = asked.removeprefix("-"), asked.startswith("-")
+    key, descending = column_of(asked, keys)
     rows = np.flatnonzero(_filtered(ask, table))
     column = _column(table, key)[rows]
     known = np.isfinite(column)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from nas.registry import all_mistakes, converted
 from searchspace.errors import nearest
 
 SMALLEST, LARGEST = 1e-100, 1e100  # of a direction: the square of its length must be neither 0 nor infinite
+MOST_STEPS = 1_000_000  # of all directions that NSGA-III makes of its `dividing_parameter`: a second and 100 MB
 LEAST = {"n_startup_trials": 0, "inc_popsize": -1}  # of whole numbers that may be below 1
 TYPES: dict[str, Any] = {
     "bool": Annotated[bool, Field(strict=True)],
@@ -50,7 +52,8 @@ def _checked(name: str, annotation: Any, value: Any, objectives: int) -> Any:
     if value is None and kind != written:
         return None
     if kind == "int":
-        return converted(Annotated[Whole, Field(ge=LEAST.get(name, 1), le=MOST_TRIALS)], value, name)
+        number = converted(Annotated[Whole, Field(ge=LEAST.get(name, 1), le=MOST_TRIALS)], value, name)
+        return _divided(number, objectives) if name == "dividing_parameter" else number
     if kind in TYPES:
         return converted(TYPES[kind], value, name)
     if kind == "np.ndarray":
@@ -58,6 +61,17 @@ def _checked(name: str, annotation: Any, value: Any, objectives: int) -> Any:
     if isinstance(value, bool | int | float | str | list) or (isinstance(value, dict) and kind != "dict[str, Any]"):
         raise ValueError(f", option {name!r}: must be left out, because YAML has no value of the type {kind}.")
     return value
+
+
+def _divided(parts: int, objectives: int) -> int:
+    """`parts` if they give a number of directions that can be listed. Raises ValueError as `_checked`."""
+    directions = math.comb(objectives + parts - 1, parts)
+    if parts * directions > MOST_STEPS:
+        raise ValueError(
+            f", option 'dividing_parameter': must be smaller; {parts} parts of {objectives} objectives give "
+            f"{directions:,} directions."
+        )
+    return parts
 
 
 def _directions(name: str, value: Any, objectives: int) -> list[list[float]]:

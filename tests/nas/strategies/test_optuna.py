@@ -119,6 +119,15 @@ def test_says_what_is_wrong_with_a_description(options, message, space):
         make("optuna", space, 0, 2, **options)
 
 
+@pytest.mark.parametrize(("objectives", "most"), [(2, 999), (3, 124)])
+def test_nsga3_gets_only_as_many_directions_as_can_be_listed(objectives, most, space):
+    options = {"sampler": "NSGAIIISampler", "dividing_parameter": most}
+    make("optuna", space, 0, objectives, **options)
+    options["dividing_parameter"] += 1
+    with pytest.raises(UsageError, match=r"'dividing_parameter': must be smaller; \d+ parts .* directions"):
+        make("optuna", space, 0, objectives, **options)
+
+
 def test_reference_points_are_rows_of_numbers(space):
     options = {"sampler": "NSGAIIISampler", "population_size": 2, "reference_points": [[1, 0], [0, 1]]}
     assert make("optuna", space, 0, 2, **options).options["reference_points"] == [[1, 0], [0, 1]]
