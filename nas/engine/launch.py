@@ -30,6 +30,7 @@ from nas.store.database.engine import file_of, parse
 from nas.store.opening import damage_of_opened
 from nas.training.unit import device_here
 from nas.upkeep import cleaning, disk
+from nas.upkeep.places import make_checkpoints
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
@@ -155,7 +156,7 @@ def _search(
         # before the study is there, and before something is trained in vain
         if runner is None:
             check_device(config)
-        disk.make_checkpoints(config.checkpoints, check_storage(config))
+        make_checkpoints(config.checkpoints, check_storage(config))
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]

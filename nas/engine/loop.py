@@ -40,6 +40,7 @@ from nas.store import Store, Study, TrialState, Unit
 from nas.store.database.engine import file_of, parse
 from nas.upkeep import cleaning
 from nas.upkeep.disk import Disks
+from nas.upkeep.places import checkpoint_folder
 from nas.work import Checkpoint, FailureKind, Outcome, Progress
 
 log = logging.getLogger(__name__)
@@ -289,9 +290,8 @@ class Search:
 def _folders(config: SearchConfig) -> list[Path]:
     """The local folders that a search writes to: that of its checkpoints and that of a SQLite database."""
     file = file_of(parse(config.storage))
-    kept = config.checkpoints
-    local = [Path(kept).expanduser().absolute()] if kept and "://" not in kept else []
-    return local + ([] if file is None else [file.absolute().parent])
+    kept = checkpoint_folder(config.checkpoints)
+    return ([] if kept is None else [kept]) + ([] if file is None else [file.absolute().parent])
 
 
 def _nothing_found(store: Store, study: Study) -> NothingFound:

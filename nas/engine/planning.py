@@ -28,7 +28,8 @@ from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short, size
 from nas.store import open_reader
 from nas.training.unit import device_here
-from nas.upkeep.disk import check_checkpoints, checkpoint_folder, existing, free_bytes
+from nas.upkeep.disk import existing, free_bytes
+from nas.upkeep.places import check_checkpoints, checkpoint_folder
 from nas.upkeep.policy import Keep, most_kept
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture

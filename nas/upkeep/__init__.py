@@ -1,1 +1,1 @@
-"""Looks after the files of a search: which checkpoints are kept, what is left over, and whether the disk is full."""
+"""Looks after the files of a search: where checkpoints may be, which are kept, what is left over, and full disks."""

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from nas.errors import UsageError
 from nas.report.tables import size
 
 RESERVE = 64 * 2**20  # bytes that stay free, for the database and other programs
@@ -18,7 +17,6 @@ WARN_TIMES = 10  # a warning comes when less than ten times the space is left at
 LOOK_SECONDS = 2.0  # between two looks
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the quota
 OF_THE_KERNEL = ("proc", "sysfs")  # file systems without files of programs
-READ_ONLY = ("http", "https", "data", "git", "github")  # protocols to which fsspec writes no files
 FULL_SECONDS = 30.0  # how long the search pauses after a write failed, although space seems to be left (a quota)
 
 
@@ -91,72 +89,6 @@ def free_bytes(place: Path) -> int:
     return disk.free if disk.total else sys.maxsize
 
 
-def checkpoint_folder(folder: str | None) -> Path | None:
-    """The folder of the checkpoints; None if it is a URL or none are kept. Raises UsageError if it has no name."""
-    if folder is None or "://" in folder:
-        return None
-    if not folder.strip():
-        raise UsageError("checkpoints: the name of the folder is empty. Write null if none are to be kept.")
-    try:
-        return Path(folder).expanduser().absolute()
-    except RuntimeError as error:  # ~NAME of an unknown user
-        raise _unusable(folder, str(error).rstrip(".")) from None
-
-
-def make_checkpoints(folder: str | None, database: Path | None = None) -> None:
-    """Make the folder of the checkpoints, if it is local. Raises UsageError if no file could be written to it.
-
-    A full disk is no reason: a search waits until there is space. database: as in `check_checkpoints`.
-    """
-    check_checkpoints(folder, database)
-    place = checkpoint_folder(folder)
-    if folder is None or place is None:
-        return
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if error.errno not in FULL:
-            raise _unusable(folder, f"it cannot be made: {error.strerror}") from None
-
-
-def check_checkpoints(folder: str | None, database: Path | None = None) -> None:
-    """Raise UsageError if no file could be written to the folder of the checkpoints. It makes nothing, and asks no
-    server.
-
-    database: the file of the study database. It may not exist yet, but it will not be a folder.
-    """
-    if folder is None:
-        return
-    place = checkpoint_folder(folder)
-    if place is None:
-        why = _obstacle_of_url(folder)
-    elif database is not None and database.absolute() in (place, *place.parents):
-        why = f"{database} is the study database"
-    else:
-        why = obstacle(place)
-    if why:
-        raise _unusable(folder, why)
-
-
-def _obstacle_of_url(folder: str) -> str:
-    """Why fsspec writes no file to a URL of this kind; "" if it may."""
-    import fsspec  # not at the top, because commands that only read do not need it
-
-    protocols, _, rest = folder.partition("://")
-    for protocol in protocols.split("::"):  # `simplecache::s3://` names two
-        if not protocol.strip():  # fsspec would take it as a local folder
-            return "it names no protocol. A URL begins with one, such as s3://"
-        if protocol.lower() in READ_ONLY:
-            return f"files can only be read from {protocol.lower()}://"
-        if protocol != protocol.lower():
-            return f"a protocol has small letters: {protocols.lower()}://{rest}"
-        try:
-            fsspec.get_filesystem_class(protocol)
-        except (ImportError, ValueError) as error:  # a package that is missing, or an unknown protocol
-            return str(error).rstrip(".")
-    return ""
-
-
 def obstacle(folder: Path) -> str:
     """Why no file can be written to `folder`, which need not exist yet; "" if no reason is seen. It makes nothing."""
     try:
@@ -183,10 +115,6 @@ def _file_system(place: Path) -> str:
     types = {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
     place = place.resolve()
     return next((types[each] for each in (place, *place.parents) if each in types), "")
-
-
-def _unusable(folder: str, why: str) -> UsageError:
-    return UsageError(f"checkpoints: the folder {folder!r} cannot be used: {why}. Name another one in the search file.")
 
 
 def existing(folder: Path) -> Path:

@@ -76,9 +76,9 @@ def test_a_plan_rejects_checkpoints_as_a_search_does(describe, tmp_path):
             command()
 
 
-@pytest.mark.parametrize("place", ["tried.db", "tried.db/x"])
+@pytest.mark.parametrize("place", ["{}/tried.db", "{}/tried.db/x", "{}/runs/../tried.db", "file://{}/tried.db"])
 def test_checkpoints_cannot_be_in_the_file_of_the_study_database(place, describe, tmp_path):
-    config = describe().model_copy(update={"checkpoints": str(tmp_path / place)})
+    config = describe().model_copy(update={"checkpoints": place.format(tmp_path)})
     plan, search = partial(planning.found, config, []), partial(launch.search, config, quiet=True)
     for command in (plan, search, plan):  # the search leaves a database
         with pytest.raises(UsageError, match=r"checkpoints: the folder .*: /.*/tried\.db is the study database\."):

@@ -1,21 +1,16 @@
 """A search warns before the disk is full, pauses, and goes on when there is space."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from nas.errors import UsageError
-from nas.upkeep import disk
 from nas.upkeep.disk import (
     FULL_SECONDS,
     LOOK_SECONDS,
     RESERVE,
     WARN_TIMES,
     Disks,
-    check_checkpoints,
     free_bytes,
-    make_checkpoints,
 )
 
 NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
@@ -63,69 +58,6 @@ def test_after_a_failed_write_it_waits_although_there_seems_to_be_space(machine)
 
 def test_a_search_without_local_folders_never_pauses():
     assert Disks([], print).allow()
-
-
-@pytest.mark.parametrize(
-    ("folder", "why"),
-    [
-        ("{}/file/x", "/.*/file is not a folder"),
-        ("{}/file", "/.*/file is not a folder"),
-        ("{}/broken/x", "/.*/broken is not a folder"),
-        ("{}/" + "x" * 300, "File name too long"),
-        pytest.param("/proc/x", "/proc belongs to the kernel", marks=NEEDS_PROC),
-        ("~no-such-user/x", "Could not determine home directory"),
-        ("{}/a\0b", "embedded null byte"),
-        ("foo://x", "Protocol not known: foo"),
-        ("simplecache::foo://x", "Protocol not known: foo"),
-        ("https://host/x", "files can only be read from https://"),
-        ("HTTP://host/x", "files can only be read from http://"),
-        ("SimpleCache::Memory://Host/x", "a protocol has small letters: simplecache::memory://Host/x"),
-        ("://x", "it names no protocol"),
-        ("::memory://x", "it names no protocol"),
-    ],
-)
-def test_a_folder_that_cannot_be_made_is_named_before_the_search(folder, why, tmp_path):
-    tmp_path.joinpath("file").touch()
-    tmp_path.joinpath("broken").symlink_to("nowhere")
-    for command in (check_checkpoints, make_checkpoints):
-        with pytest.raises(UsageError, match=f"checkpoints: the folder '.*' cannot be used: {why}"):
-            command(folder.format(tmp_path))
-
-
-def test_a_url_whose_package_is_not_installed_names_the_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(UsageError, match="'s3://bucket/x' cannot be used: Install s3fs to access S3"):
-        check_checkpoints("s3://bucket/x")
-
-
-def test_a_check_of_the_checkpoints_makes_no_folder(tmp_path):
-    check_checkpoints(str(tmp_path / "a" / "b"))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("folder", ["", "  "])
-def test_a_folder_without_a_name_is_refused(folder):
-    with pytest.raises(UsageError, match="the name of the folder is empty"):
-        make_checkpoints(folder)
-
-
-def test_a_folder_that_only_others_may_write_to_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk.os, "access", lambda place, mode: False)  # root may write everywhere
-    with pytest.raises(UsageError, match="no file can be written to /"):
-        make_checkpoints(str(tmp_path))
-
-
-def test_folders_are_made_and_a_full_disk_is_left_to_the_search(tmp_path, monkeypatch):
-    make_checkpoints(str(tmp_path / "a" / "b"))
-    assert (tmp_path / "a" / "b").is_dir()
-    for none in (None, "memory://bucket/x", "simplecache::memory://x"):
-        make_checkpoints(none)
-
-    def full(*arguments, **options):
-        raise OSError(disk.errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "mkdir", full)
-    make_checkpoints(str(tmp_path / "c"))
 
 
 @NEEDS_PROC
