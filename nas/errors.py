@@ -19,6 +19,10 @@ class DiskFull(NasError):
     """A file could not be written, because the disk or the quota is full."""
 
 
+class Unreachable(NasError):
+    """A place of files does not answer, or refuses what is asked."""
+
+
 class StoreError(NasError):
     """The study database cannot be used as asked."""
 

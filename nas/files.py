@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from nas.errors import NasError, UsageError
+from nas.errors import NasError, Unreachable, UsageError
 
 
 def is_file(path: Path) -> bool:
@@ -73,3 +73,22 @@ def _keep_mode(older: Path, newer: Path) -> None:
     """Give the new file the permissions of the one that it replaces."""
     with contextlib.suppress(FileNotFoundError):
         newer.chmod(stat.S_IMODE(older.stat().st_mode))
+
+
+@contextlib.contextmanager
+def reaching(folder: str) -> Iterator[None]:
+    """Raise Unreachable if the block cannot use `folder`, which may be a URL: each kind raises errors of its own."""
+    try:
+        yield
+    except (NasError, MemoryError):
+        raise
+    except Exception as error:
+        raise Unreachable(f"The place of the checkpoints, {folder}, cannot be used: {reason(error)}.") from error
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error, with its type unless the system or a wrong value is the reason."""
+    first = (str(error).splitlines() or [""])[0].rstrip(".")
+    if first and isinstance(error, OSError | ValueError):
+        return first
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

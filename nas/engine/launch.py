@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from nas import location
 from nas import report as reports
 from nas.config import checks, factory
 from nas.config.schema import SETTLED, Named, SearchConfig
@@ -16,7 +17,7 @@ from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
 from nas.engine.units import kind_of_failure
-from nas.errors import NasError, StoreError, UsageError
+from nas.errors import NasError, StoreError, Unreachable, UsageError
 from nas.finals.again import check_ended
 from nas.finals.result import Report
 from nas.objectives import contract
@@ -184,10 +185,19 @@ def _search(
         if not finals_only:  # finals leave an ended search ended
             store.update_study(study.id, ending=None)
         report = running.run()
-        removed = cleaning.clean(store, store.study(study.name), factory.CACHE)
-        if removed:
-            reporter.say(f"Removed files that are no longer needed: {cleaning.summary(removed)}")
+        if said := _cleaned(store, study.name):
+            reporter.say(said)
     return Result(config, store, store.study(study.name), running.objectives, report)
+
+
+def _cleaned(store: Store, study: str) -> str:
+    """Remove what `study` no longer needs -> what was removed, for people. The results are there in any case."""
+    try:
+        removed = cleaning.clean(store, store.study(study), factory.CACHE)
+    except Unreachable as error:
+        again = location.command(store, study, "clean", study)
+        return f"Files that are no longer needed stay. {error} `{again}` tries again."
+    return f"Removed files that are no longer needed: {cleaning.summary(removed)}" if removed else ""
 
 
 def _retried(running: Search, kind: str) -> str:

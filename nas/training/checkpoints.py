@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nas.errors import DiskFull, NasError
+from nas.files import reason
 from nas.training import untrusted
 from nas.work import Checkpoint
 
@@ -39,9 +40,11 @@ def write(state: dict[str, Any], folder: str, name: str) -> Checkpoint:
     uri = f"{folder.rstrip('/')}/{name}-{sha256[:16]}.pt"
     try:
         _put(uri, data)
-    except OSError as error:
-        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else NasError
-        raise kind(f"The checkpoint {uri} ({len(data)} bytes) cannot be written: {error}.") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # each kind of URL raises errors of its own
+        kind = DiskFull if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) else NasError
+        raise kind(f"The checkpoint {uri} ({len(data)} bytes) cannot be written: {reason(error)}.") from error
     return Checkpoint(uri, sha256)
 
 
@@ -52,8 +55,10 @@ def read(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> dict[str
     """
     try:
         data = untrusted.content(checkpoint.uri)
-    except (OSError, ValueError) as error:
-        raise CheckpointLost(f"The checkpoint {checkpoint.uri} cannot be read: {error}.") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # each kind of URL raises errors of its own
+        raise CheckpointLost(f"The checkpoint {checkpoint.uri} cannot be read: {reason(error)}.") from error
     found = hashlib.sha256(data).hexdigest()
     if found != checkpoint.sha256:
         raise CheckpointLost(

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 import fsspec
 
+from nas.files import reaching
 from nas.training import checkpoints, untrusted
 from nas.training.loop import Training
 from nas.work import Checkpoint, Work
@@ -21,19 +22,23 @@ PLACE = ("threads", "device", "cache", "checkpoint", "seconds", "metric", "teste
 
 
 def save(training: Training, work: Work) -> None:
-    """Save the state of `training`, which is in the middle of the unit `work`. Then remove earlier such states."""
+    """Save the state of `training`, which is in the middle of the unit `work`. Then remove earlier such states.
+
+    Raises NasError as `checkpoints.write` does, and if the earlier ones cannot be looked up.
+    """
     if work.checkpoint is None:
         return
     earlier = _paths(work)
     new = checkpoints.write(training.state(), work.checkpoint, _name(work))
     system, path = fsspec.core.url_to_fs(new.uri)
-    for each in earlier:
-        if PurePosixPath(each).name != PurePosixPath(path).name:
-            system.rm_file(each)
+    with reaching(work.checkpoint):
+        for each in earlier:
+            if PurePosixPath(each).name != PurePosixPath(path).name:
+                system.rm_file(each)
 
 
 def find(work: Work) -> Checkpoint | None:
-    """The checkpoint that an interrupted run of `work` left, or None."""
+    """The checkpoint that an interrupted run of `work` left, or None. Raises Unreachable if that cannot be known."""
     for path in _paths(work):
         system, _ = fsspec.core.url_to_fs(work.checkpoint)
         try:
@@ -46,17 +51,19 @@ def find(work: Work) -> Checkpoint | None:
 
 
 def clear(work: Work) -> None:
-    """Remove the checkpoints of interrupted runs of `work`, which has ended."""
+    """Remove the checkpoints of interrupted runs of `work`, which has ended. Raises Unreachable if it cannot."""
     for path in _paths(work):
-        system, _ = fsspec.core.url_to_fs(work.checkpoint)
-        system.rm_file(path)
+        with reaching(str(work.checkpoint)):
+            system, _ = fsspec.core.url_to_fs(work.checkpoint)
+            system.rm_file(path)
 
 
 def _paths(work: Work) -> list[str]:
     if work.checkpoint is None:
         return []
-    system, folder = fsspec.core.url_to_fs(work.checkpoint)
-    return sorted(system.glob(f"{folder.rstrip('/')}/{_name(work)}-*.pt"))
+    with reaching(work.checkpoint):
+        system, folder = fsspec.core.url_to_fs(work.checkpoint)
+        return sorted(system.glob(f"{folder.rstrip('/')}/{_name(work)}-*.pt"))
 
 
 def _name(work: Work) -> str:

@@ -1,7 +1,8 @@
 """One unit of work from beginning to end: task, model, training, evaluation, checkpoint.
 
 A failure of the unit is part of its outcome. `run` raises only errors that are not the fault of the architecture: a
-checkpoint that cannot be written, a device that does not exist (both NasError), or an interrupt.
+checkpoint that cannot be written, a place of checkpoints that does not answer, a device that does not exist (all three
+NasError), or an interrupt.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch import nn
 from nas import metrics as names
 from nas import tasks
 from nas.documents import Documents, Evaluation
-from nas.errors import UsageError
+from nas.errors import Unreachable, UsageError
 from nas.own import blocks
 from nas.tasks.contract import Batch, Split, Task, reported
 from nas.training import checkpoints, partial
@@ -47,14 +48,15 @@ def run(work: Work, progress: Report | None = None, started: Callable[[], None] 
     started: called when the data has been read, and again when the time limit of the unit starts.
 
     If KeyboardInterrupt is raised, the unit saves its state next to its checkpoints, and the next run of the same unit
-    continues from there. Raises NasError if the device does not exist or a checkpoint cannot be written.
+    continues from there. Raises NasError if the device does not exist, a checkpoint cannot be written, or their place
+    does not answer.
     """
     began = time.monotonic()
     unit = Unit(work, progress, started, device_here(work.device))
     with deterministic(work.threads, unit.device):
         try:
             training = unit.run()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Unreachable):
             raise
         except BaseException as error:  # SystemExit and the like too
             unit.result = {"failure": failure(error, unit.phase, unit.task_file)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 
 from nas import report as reports
+from nas.files import reaching
 from nas.report.tables import size
 from nas.store.upkeep.kept import checkpoints
 from nas.upkeep import leftovers
@@ -38,7 +39,7 @@ def clean(store: Reader, study: Study, cache: Path, *, dry_run: bool = False) ->
 
     A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out, and so are the files
     of a study if another database has more results of it: then this one is an older copy. A copy that went on by itself
-    keeps the checkpoints that it names.
+    keeps the checkpoints that it names. Raises Unreachable if the place of the checkpoints does not answer.
     """
     found: list[Leftover] = []
     for kind, place, count, remove in _found(store, study, cache):
@@ -66,9 +67,9 @@ def _plural(kind: str, count: int) -> str:
 
 def drop(uri: str, study: str) -> None:
     """Remove a checkpoint that a later one replaces, if the folder is the study's own; `clean` finds the others."""
-    system, path = fsspec.core.url_to_fs(uri)
-    if study in Path(path).parts and leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]):
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(Exception):  # each kind of URL raises errors of its own
+        system, path = fsspec.core.url_to_fs(uri)
+        if study in Path(path).parts and leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]):
             system.rm_file(path)
 
 
@@ -93,12 +94,13 @@ def _found(store: Reader, study: Study, cache: Path) -> Iterable[_Found]:
 def _of_folders(store: Reader, study: Study) -> Iterable[_Found]:
     is_done = not (store.open_units(study.id) or has_open_units(store, study, _uris(store, study)))
     for folder in _folders(store, study):
-        system, path = fsspec.core.url_to_fs(folder)
-        some = [("unfinished file", each) for each in leftovers.unfinished(system, path)]
-        if is_done and study.name in Path(path).parts:  # else another study may use the folder
-            some += [("state of an interrupted unit", each) for each in leftovers.partials(system, path)]
-        for kind, place in some:
-            yield kind, place, system.size(place) or 0, partial(system.rm_file, place)
+        with reaching(folder):
+            system, path = fsspec.core.url_to_fs(folder)
+            some = [("unfinished file", each) for each in leftovers.unfinished(system, path)]
+            if is_done and study.name in Path(path).parts:  # else another study may use the folder
+                some += [("state of an interrupted unit", each) for each in leftovers.partials(system, path)]
+            for kind, place in some:
+                yield kind, place, system.size(place) or 0, partial(system.rm_file, place)
 
 
 def _checkpoints(store: Reader, study: Study) -> Iterable[_Found]:
@@ -110,9 +112,10 @@ def _checkpoints(store: Reader, study: Study) -> Iterable[_Found]:
     kept = store.database.read(lambda connection: checkpoints(connection, study.id))
     some = {each.uri for each in unneeded(kept, keep, front)}
     for uri in sorted(some - named_by_diverged(store, study, some)):
-        system, path = fsspec.core.url_to_fs(uri)
-        if leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) and system.exists(path):
-            yield "checkpoint", uri, system.size(path) or 0, partial(system.rm_file, path)
+        with reaching(uri):
+            system, path = fsspec.core.url_to_fs(uri)
+            if leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) and system.exists(path):
+                yield "checkpoint", uri, system.size(path) or 0, partial(system.rm_file, path)
 
 
 def checkpoint_files(store: Reader, study: Study) -> list[str]:

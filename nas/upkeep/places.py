@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from nas.errors import UsageError
+from nas.files import reason
 from nas.upkeep.disk import FULL, obstacle
 
 LOCAL = ("file", "local")  # protocols of this machine's own folders
@@ -167,8 +168,7 @@ def _obstacle_of_fsspec(protocols: list[str], rest: str) -> str:
     except OSError:  # a server that does not answer: it may later
         return ""
     except Exception as error:  # each protocol has its own
-        first = (str(error).splitlines() or [""])[0].rstrip(".")
-        return f"fsspec needs more than this URL for it ({type(error).__name__}: {first})"
+        return f"fsspec needs more than this URL for it ({reason(error)})"
     return ""
 
 

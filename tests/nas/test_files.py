@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from nas.errors import NasError, UsageError
-from nas.files import write_whole, writing
+from nas.files import reaching, write_whole, writing
 
 
 def test_a_file_is_replaced_and_keeps_its_permissions(tmp_path):
@@ -85,3 +85,20 @@ def test_a_path_that_cannot_be_says_so(tmp_path):
         write_whole(tmp_path / "missing" / "a", b"new")
     with pytest.raises(NasError, match="File name too long"):
         write_whole(tmp_path / ("x" * 300), b"new")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(-2, "Name or service not known"),
+            r"ftp://x, cannot be used: \[Errno -2\] Name or service not known\.$",
+        ),
+        (RuntimeError("no route.\nTry again"), r"ftp://x, cannot be used: RuntimeError: no route\.$"),
+        (TimeoutError(), r"ftp://x, cannot be used: TimeoutError\.$"),
+        (UsageError("as it is"), "^as it is$"),
+    ],
+)
+def test_a_place_that_cannot_be_reached_is_named_in_one_line(error, said):
+    with pytest.raises(NasError, match=said), reaching("ftp://x"):
+        raise error

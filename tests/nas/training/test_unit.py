@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 
 from nas.errors import NasError, UsageError
 from nas.training import checkpoints, unit
@@ -400,6 +401,18 @@ def test_a_full_disk_is_no_fault_of_the_architecture(work, monkeypatch):
     monkeypatch.setattr(checkpoints.os, "fsync", full)
     with pytest.raises(NasError, match="No space left"):
         run(work)
+
+
+def test_a_place_of_checkpoints_that_does_not_answer_is_no_fault_of_the_architecture(work, monkeypatch):
+    def fails(*arguments, **options):
+        raise RuntimeError("No route to the host\nfor three reasons")
+
+    work = dataclasses.replace(work, checkpoint="memory://away/x")
+    said = r"memory://away/x.*RuntimeError: No route to the host\."
+    for name in ("glob", "pipe_file"):  # before the training, and at its end
+        with monkeypatch.context() as patch, pytest.raises(NasError, match=said):
+            patch.setattr(MemoryFileSystem, name, fails)
+            run(work)
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "toaster", "meta", "hpu"])

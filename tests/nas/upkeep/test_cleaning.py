@@ -59,6 +59,17 @@ def rungs(folder: Path) -> list[tuple[int, int]]:
     return sorted((int(each.name.split("-")[1]), int(each.name.split("-")[3])) for each in folder.glob("trial-*.pt"))
 
 
+def test_a_search_ends_although_its_checkpoints_cannot_be_reached_any_more(kept, monkeypatch):
+    def fails(url):
+        raise RuntimeError("No route to the host")
+
+    monkeypatch.setattr(cleaning.fsspec.core, "url_to_fs", fails)
+    with kept("last") as result:
+        assert result.best is not None
+        with pytest.raises(NasError, match=r"cannot be used: RuntimeError: No route to the host\."):
+            cleaning.clean(result.store, result.study, kept.folder)
+
+
 def test_a_search_keeps_the_last_checkpoint_of_every_trial(kept):
     with kept() as result:
         trials = result.store.trials(result.study.id)
