@@ -13,7 +13,14 @@ from nas.schedulers.contract import Promotion
 from nas.store import Reader, Study
 
 MINUTES, SPACE, TRIALS = "minutes", "space", "trials"
-WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints", "device", "limits"}  # options that add no trial to a search
+WITHOUT_TRIALS = {
+    "finals",
+    "runner",
+    "keep",
+    "checkpoints",
+    "device",
+    "limits",
+}  # options that add no trial to a search
 
 
 def end(proposer: Proposer, budget: Budget, *, time_is_up: bool = False) -> None:

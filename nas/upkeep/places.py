@@ -139,7 +139,7 @@ def _obstacle_of_rest(protocol: str, rest: str) -> str:
     if "::" in rest:  # the names of the files would be added to the last part
         return "its parts are joined by :: before the ://, as in simplecache::s3://NAME"
     if protocol in LOCAL:
-        return "" if rest.startswith(("/", "~")) else _wrong_path(protocol, rest)
+        return _obstacle_of_path(protocol, rest)
     if not rest.strip().strip("/"):
         return f"it names no place. Write one, such as {protocol}://NAME"
     if protocol == "hf" and "/" not in rest.strip("/"):
@@ -147,13 +147,12 @@ def _obstacle_of_rest(protocol: str, rest: str) -> str:
     return ""
 
 
-def _wrong_path(protocol: str, rest: str) -> str:
-    if not rest.strip():
+def _obstacle_of_path(protocol: str, path: str) -> str:
+    """Why `path` is no folder of this machine; "" if it is one. As for fsspec, file://runs is the folder runs."""
+    if not path.strip():
         return f"it names no folder. Write one, such as {protocol}:///PATH"
-    host, _, path = rest.partition("/")
-    if host == "localhost" and path:
-        return f"a path behind {protocol}:// begins with /. Write {protocol}:///{path}"
-    return f"a path behind {protocol}:// begins with /. Write {protocol}://{Path(rest).absolute()}, or only {rest}"
+    host, _, rest = path.partition("/")
+    return f"a path behind {protocol}:// has no host. Write {protocol}:///{rest}" if host == "localhost" else ""
 
 
 def _obstacle_of_fsspec(protocols: list[str], rest: str) -> str:
