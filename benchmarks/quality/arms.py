@@ -64,7 +64,7 @@ def optunas(sampler: str, table: Table, seed: int) -> Iterator[tuple[Values, flo
 
     import optuna
 
-    from nas.strategies._optuna_holes import suggest
+    from nas.strategies._optuna.holes import suggest
 
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.ERROR)

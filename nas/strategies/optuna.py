@@ -54,23 +54,24 @@ class Optuna(StrategyBase):
         numbers: Literal["ordered", "options"] = "ordered",
         **options: Any,
     ) -> None:
-        from nas.strategies import _optuna_holes, _optuna_options, _optuna_study
+        from nas.strategies._optuna import holes, study
+        from nas.strategies._optuna import options as sampler_options
 
-        self._holes = _optuna_holes
-        self._optuna = _optuna_study
+        self._holes = holes
+        self._optuna = study
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.sampler = sampler
         self.kind = self._find(sampler, objectives)
-        self.options = _optuna_options.checked(self.kind, options, objectives)
+        self.options = sampler_options.checked(self.kind, options, objectives)
         self.failures, self.ordered = failures, numbers == "ordered"
         self._worst: tuple[float, ...] | None = None  # the worst value of each objective
         random_start = self._random_start(trials)
         self.options |= random_start
         self.settled = {**random_start, "failures": failures, "numbers": numbers}
-        self.study, self.ledger = _optuna_study.new_study(objectives)
+        self.study, self.ledger = study.new_study(objectives)
         self._base: tuple[int, Point] | None = None  # the number of a trial and what the sampler proposed for it
         self._places: dict[int, int] = {}  # number of the trial -> its index in Optuna's study
-        self._intersection = _optuna_study.IntersectionSearchSpace()
+        self._intersection = study.IntersectionSearchSpace()
         self._any: Any = self._fresh(generator(seed, 0, 0))  # reports a wrong option now and not at the first proposal
 
     def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:

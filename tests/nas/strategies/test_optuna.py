@@ -8,7 +8,9 @@ import optuna
 import pytest
 
 from nas.errors import UsageError
-from nas.strategies import _optuna_holes, _optuna_options, _optuna_study
+from nas.strategies._optuna import holes as optuna_holes
+from nas.strategies._optuna import options as sampler_options
+from nas.strategies._optuna import study as optuna_study
 from nas.strategies.contract import Result, Started
 from nas.strategies.optuna import UNUSABLE
 from nas.strategies.registry import make
@@ -37,17 +39,17 @@ each_hole = pytest.mark.parametrize("hole", HOLES.values(), ids=HOLES.keys())
 def test_what_is_suggested_fills_the_hole(hole):
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     for _ in range(30):
-        assert holes.admits(hole, _optuna_holes.suggest(study.ask(), "hole", hole))
+        assert holes.admits(hole, optuna_holes.suggest(study.ask(), "hole", hole))
 
 
 @each_hole
 def test_a_value_and_its_parameter_are_the_same(hole):
-    rng, distribution = random.Random(3), _optuna_holes.distribution(hole)
+    rng, distribution = random.Random(3), optuna_holes.distribution(hole)
     for _ in range(30):
         value = holes.draw(hole, rng)
-        parameter = distribution.to_internal_repr(_optuna_holes.parameter(hole, value))
+        parameter = distribution.to_internal_repr(optuna_holes.parameter(hole, value))
         trial = optuna.trial.FixedTrial({"hole": distribution.to_external_repr(parameter)})
-        again = _optuna_holes.suggest(trial, "hole", hole)
+        again = optuna_holes.suggest(trial, "hole", hole)
         assert again == value if isinstance(hole, Choice | Integers) else again == pytest.approx(value, rel=1e-5)
 
 
@@ -154,20 +156,20 @@ def test_reference_points_are_directions_among_the_objectives(points, message, s
         make("optuna", space, 0, 2, sampler="NSGAIIISampler", reference_points=points)
 
 
-@pytest.mark.parametrize("name", sorted(_optuna_study.sampler_classes().keys() - UNUSABLE))
+@pytest.mark.parametrize("name", sorted(optuna_study.sampler_classes().keys() - UNUSABLE))
 def test_the_defaults_of_each_sampler_are_valid_options(name):
-    sampler = _optuna_study.sampler_classes()[name]
+    sampler = optuna_study.sampler_classes()[name]
     parameters = inspect.signature(sampler).parameters.values()
     defaults = {each.name: each.default for each in parameters if each.name != "seed"}
-    assert _optuna_options.checked(sampler, defaults, 1) == defaults
+    assert sampler_options.checked(sampler, defaults, 1) == defaults
 
 
 def test_options_are_read_as_their_types_and_objects_of_optuna_are_left_alone():
     options = {"n_startup_trials": 3.0, "constant_liar": True}
-    found = _optuna_options.checked(optuna.samplers.TPESampler, options, 1)
+    found = sampler_options.checked(optuna.samplers.TPESampler, options, 1)
     assert found == options and isinstance(found["n_startup_trials"], int)
     other = {"independent_sampler": optuna.samplers.RandomSampler()}
-    assert _optuna_options.checked(optuna.samplers.QMCSampler, other, 1) == other
+    assert sampler_options.checked(optuna.samplers.QMCSampler, other, 1) == other
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cmaes") is not None, reason="cmaes is installed")
@@ -229,7 +231,7 @@ def test_generations_are_counted_as_optuna_counts_them(space, toy):
 
 def test_a_choice_of_numbers_is_an_ordered_number():
     hole = Choice((8, 2, 4))
-    assert _optuna_holes.distribution(hole) == optuna.distributions.IntDistribution(0, 2)
-    assert [_optuna_holes.parameter(hole, value) for value in (2, 4, 8)] == [0, 1, 2]
-    assert isinstance(_optuna_holes.distribution(hole, False), optuna.distributions.CategoricalDistribution)
-    assert _optuna_holes.parameter(hole, 8, False) == 0
+    assert optuna_holes.distribution(hole) == optuna.distributions.IntDistribution(0, 2)
+    assert [optuna_holes.parameter(hole, value) for value in (2, 4, 8)] == [0, 1, 2]
+    assert isinstance(optuna_holes.distribution(hole, False), optuna.distributions.CategoricalDistribution)
+    assert optuna_holes.parameter(hole, 8, False) == 0

@@ -1,0 +1,1 @@
+"""The parts of the strategy `optuna`: holes as distributions, the samplers' options, a study that forgets questions."""
