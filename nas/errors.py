@@ -15,6 +15,10 @@ class UsageError(NasError):
     exit_code = 2
 
 
+class AnswerProblem(UsageError):
+    """A scheduler or strategy gave a wrong answer or raised an error. Damaged rows that it was told may explain it."""
+
+
 class DiskFull(NasError):
     """A file could not be written, because the disk or the quota is full."""
 

@@ -12,9 +12,9 @@ import inspect
 import pkgutil
 import re
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
-from types import NoneType, SimpleNamespace, UnionType
+from types import NoneType, SimpleNamespace, TracebackType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nas.errors import NasError, UsageError
@@ -27,6 +27,7 @@ Thing = TypeVar("Thing", bound=Callable[..., Any])
 
 MOST_MISTAKES = 20  # that one message lists: a file may hold any number of them
 LONGEST = 500  # characters of one of several mistakes
+OWN = ("nas.", "searchspace.")  # modules of the product
 UNNAMED = ""  # the key of an option written without its name: `optuna: TPESampler`
 
 
@@ -147,9 +148,21 @@ class Registry:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback of `error` as text, without the frame that caught it."""
-    rest = error.__traceback__ and error.__traceback__.tb_next
-    return "".join(traceback.format_exception(type(error), error, rest)).rstrip()
+    """The traceback of `error` as text, without the file that caught it.
+
+    If code of the user has raised it, the traceback begins there.
+    """
+    frames = list(_frames(error.__traceback__))
+    below = [each for each in frames if each.tb_frame.f_code.co_filename != frames[0].tb_frame.f_code.co_filename]
+    users = [each for each in below if not each.tb_frame.f_globals.get("__name__", "").startswith(OWN)]
+    first = next(iter(users or below), None)
+    return "".join(traceback.format_exception(type(error), error, first)).rstrip()
+
+
+def _frames(first: TracebackType | None) -> Iterator[TracebackType]:
+    while first is not None:
+        yield first
+        first = first.tb_next
 
 
 def options(thing: Callable[..., Any], given: Iterable[str] = ()) -> dict[str, inspect.Parameter]:

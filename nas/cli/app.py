@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 import typer.main
 
-from nas.errors import DamageError, NasError
+from nas.errors import AnswerProblem, DamageError, NasError
 from searchspace.errors import SpaceError
 from searchspace.language.collecting import collected_later
 
@@ -123,8 +123,9 @@ def run(arguments: list[str] | None = None) -> NoReturn:
             command()(args=arguments, prog_name="nas")
         finally:
             sys.stdout.flush()
-    except DamageError as error:
-        _fail(_damage() or str(error), error.exit_code)
+    except (AnswerProblem, DamageError) as error:
+        found = _damage()
+        _fail(found or str(error), DamageError.exit_code if found else error.exit_code)
     except (NasError, SpaceError) as error:
         _fail(str(error), getattr(error, "exit_code", 2))
     except SystemExit as ended:

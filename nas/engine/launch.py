@@ -17,7 +17,7 @@ from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
 from nas.engine.units import kind_of_failure
-from nas.errors import NasError, StoreError, Unreachable, UsageError
+from nas.errors import AnswerProblem, NasError, StoreError, Unreachable, UsageError
 from nas.finals.again import check_ended
 from nas.finals.result import Report
 from nas.objectives import contract
@@ -25,7 +25,6 @@ from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header
 from nas.runners.contract import Runner
-from nas.schedulers.checked import SchedulerProblem
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.database.engine import file_of, parse
 from nas.store.opening import damage_of_opened
@@ -137,7 +136,7 @@ def _closed_after_an_error(store: Store) -> Iterator[None]:
     except BaseException as error:
         store.close()
         is_clear = isinstance(error, NasError | SpaceError) or not isinstance(error, Exception)
-        is_clear &= not isinstance(error, SchedulerProblem)  # a scheduler learns from what the rows say
+        is_clear &= not isinstance(error, AnswerProblem)  # schedulers and strategies learn from what the rows say
         if not is_clear and (damaged := damage_of_opened()) is not None:
             raise damaged from error
         raise

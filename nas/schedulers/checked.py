@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, NoReturn
+from numbers import Real
+from typing import Any
 
-from nas.errors import NasError, UsageError
+from nas.errors import AnswerProblem
 from nas.options import MOST
-from nas.registry import shortened, traceback_of
+from nas.own.answers import Answers, called, whole
 from nas.schedulers.contract import Level, Promotion, Scheduler, Wait
 
+MOST_LEVELS = 100_000  # of a forecast, which may be endless
+LEVELS = f"a tuple of Level(units, start, steps), at most {MOST_LEVELS:,}, with whole steps and at most {MOST:,} units"
 
-class SchedulerProblem(UsageError):
+
+class SchedulerProblem(AnswerProblem):
     """A scheduler gave an answer that breaks its contract, or raised an error."""
 
 
@@ -37,55 +39,58 @@ class CheckedScheduler:
 
     def __init__(self, name: str, scheduler: Scheduler) -> None:
         self.name, self.scheduler = name, scheduler
+        self._answers = Answers("scheduler", name, scheduler, SchedulerProblem)
         self._trials: dict[int, _Newest] = {}
 
     def start(self, number: int) -> int:
-        answer = self._ask("start", number)
-        steps = _whole(answer)
+        answer = self._answers.ask("start", number)
+        steps = whole(answer)
         if not 1 <= steps <= MOST:
-            self._refuse(f"start({number})", answer, f"a whole number of steps, at least 1 and at most {MOST:,}")
+            expected = f"a whole number of steps, at least 1 and at most {MOST:,}"
+            self._answers.refuse(f"start({number})", answer, expected)
         self._check_horizon(number, steps)  # now, because no unit exists yet
         return steps
 
     def tell(self, number: int, rung: int, values: tuple[float, ...] | None, steps: int) -> None:
-        self._ask("tell", number, rung, values, steps)
+        self._answers.ask("tell", number, rung, values, steps)
         self._trials[number] = _Newest(rung, steps, ended=True, failed=values is None)
 
     def started(self, number: int, rung: int, steps: int) -> None:
-        self._ask("started", number, rung, steps)
+        self._answers.ask("started", number, rung, steps)
         self._trials[number] = _Newest(rung, steps)
 
     def promotion(self) -> Promotion | Wait | None:
-        answer = self._ask("promotion")
+        answer = self._answers.ask("promotion")
         if answer is None or isinstance(answer, Wait):
             return answer
         if not isinstance(answer, Promotion):
-            self._refuse("promotion()", answer, "a Promotion, WAIT or None")
-        found = Promotion(_whole(answer.number), _whole(answer.rung), _whole(answer.steps))
+            self._answers.refuse("promotion()", answer, "a Promotion, WAIT or None")
+        found = self._answers.attempt(lambda: "promotion()", _plain, answer)
         if expected := self._expected(found):
-            self._refuse("promotion()", answer, expected)
+            self._answers.refuse("promotion()", answer, expected)
         self._check_horizon(found.number, found.steps)
         return found
 
     def is_last(self, number: int, rung: int, steps: int) -> bool:
-        answer = self._ask("is_last", number, rung, steps)
+        answer = self._answers.ask("is_last", number, rung, steps)
         try:
             return bool(answer)
-        except Exception:  # an array of several values has no truth
-            self._refuse(f"is_last({number}, {rung}, {steps})", answer, "True or False")
+        except (Exception, SystemExit, GeneratorExit):  # an array of several values has no truth
+            self._answers.refuse(f"is_last({number}, {rung}, {steps})", answer, "True or False")
 
     def horizon(self, number: int) -> int:
         newest = self._trials.get(number)
         return self._check_horizon(number, 1 if newest is None else newest.steps)
 
     def forecast(self, trials: int) -> tuple[Level, ...]:
-        answer = self._ask("forecast", trials)
-        try:
-            found = tuple(map(_expected_units, answer))
-        except (AttributeError, TypeError, ValueError, OverflowError):
-            expected = f"a tuple of Level(units, start, steps) with whole steps and at most {MOST:,} units"
-            self._refuse(f"forecast({trials})", answer, expected)
-        return found
+        answer = self._answers.ask("forecast", trials, most=MOST_LEVELS)
+        call = called("forecast", trials)
+        if not isinstance(answer, tuple) or len(answer) > MOST_LEVELS:
+            self._answers.refuse(call, answer, LEVELS)
+        levels = [self._answers.attempt(lambda: call, _expected_units, each) for each in answer]
+        if None in levels:
+            self._answers.refuse(call, answer, LEVELS)
+        return tuple(level for level in levels if level is not None)
 
     def _expected(self, answer: Promotion) -> str:
         """What a promotion must be and this one is not; '' if it may be made."""
@@ -111,48 +116,25 @@ class CheckedScheduler:
 
     def _check_horizon(self, number: int, steps: int) -> int:
         """The horizon of a trial that trains to `steps`."""
-        answer = self._ask("horizon", number)
-        horizon = _whole(answer)
+        answer = self._answers.ask("horizon", number)
+        horizon = whole(answer)
         if not steps <= horizon <= MOST:
             expected = f"a whole number, at least {steps}: the trial trains so long; at most {MOST:,}"
-            self._refuse(f"horizon({number})", answer, expected)
+            self._answers.refuse(f"horizon({number})", answer, expected)
         return horizon
 
-    def _ask(self, method: str, *arguments: object) -> Any:
-        try:
-            answer = getattr(self.scheduler, method)(*arguments)
-            return tuple(answer) if isinstance(answer, Iterator) else answer  # a generator raises its errors here
-        except NasError:
-            raise
-        except (Exception, SystemExit, GeneratorExit) as error:
-            called = f"{method}({', '.join(map(repr, arguments))})"
-            said = traceback_of(error)
-            raise SchedulerProblem(f"The scheduler {self.name!r} raised an error in {called}:\n{said}") from error
 
-    def _refuse(self, call: str, answer: object, expected: str) -> NoReturn:
-        raise SchedulerProblem(
-            f"The scheduler {self.name!r} broke its contract: {call} answered {_shown(answer)}. Expected: {expected}."
-        )
+def _plain(answer: Promotion) -> Promotion:
+    """`answer` with ints in place of whole numbers of NumPy."""
+    return Promotion(whole(answer.number), whole(answer.rung), whole(answer.steps))
 
 
-def _shown(answer: object) -> str:
-    try:
-        return shortened(repr(answer))
-    except Exception as error:  # of a class of the user's own; Python does not write whole numbers of 4,301 digits
-        return f"a {type(answer).__name__} that cannot be written ({error})"
-
-
-def _whole(answer: object) -> int:
-    """`answer` as an int, also if it is a whole number of NumPy; -1, which breaks every contract, if it is another."""
-    return int(answer) if isinstance(answer, Integral) and not isinstance(answer, bool) else -1
-
-
-def _expected_units(level: Level) -> Level:
-    """`level` with a whole number of units.
-
-    Raises AttributeError, TypeError, ValueError or OverflowError if it is no level that can be trained.
-    """
-    found = Level(round(level.units), _whole(level.start), _whole(level.steps))
-    if not 0 <= found.units <= MOST or not 0 <= found.start <= found.steps <= MOST:
-        raise ValueError(level)
-    return found
+def _expected_units(level: object) -> Level | None:
+    """`level` with a whole number of units; None if it is no level that can be trained."""
+    if not (hasattr(level, "units") and hasattr(level, "start") and hasattr(level, "steps")):
+        return None
+    units: Any = level.units if isinstance(level.units, Real) else -1
+    start, steps = whole(level.start), whole(level.steps)
+    if not 0 <= units <= MOST or not 0 <= start <= steps <= MOST:
+        return None
+    return Level(round(units), start, steps)

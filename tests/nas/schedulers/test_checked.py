@@ -1,10 +1,13 @@
 """A scheduler of the user's own that breaks the contract is stopped, with what it answered and what was expected."""
 
+from itertools import repeat
+
 import numpy as np
 import pytest
 
 from nas.engine import launch
 from nas.errors import StoreError, UsageError
+from nas.schedulers import checked as module
 from nas.schedulers.checked import CheckedScheduler, SchedulerProblem
 from nas.schedulers.contract import WAIT, Level, Promotion
 from nas.schedulers.registry import make, registry, scheduler
@@ -186,6 +189,43 @@ def test_a_forecast_may_be_a_generator_and_its_errors_are_those_of_the_scheduler
         SchedulerProblem, match=r"'mine' raised an error in forecast\(3\):\nTraceback(?s:.*)no such rung"
     ):
         told(broken("forecast", levels)).forecast(3)
+
+
+def test_a_forecast_may_not_be_endless(monkeypatch):
+    monkeypatch.setattr(module, "MOST_LEVELS", 3)
+    with pytest.raises(SchedulerProblem, match=r"forecast\(3\) answered \(Level.*Expected: a tuple of Level"):
+        checked(broken("forecast", lambda self: repeat(Level(1, 0, 2)))).forecast(3)
+    assert len(checked(broken("forecast", [Level(1, 0, 2)] * 3)).forecast(3)) == 3
+
+
+class Unread:
+    """A level or a promotion whose fields raise."""
+
+    def __init__(self, *fields):
+        pass
+
+    units = start = steps = number = rung = property(lambda self: {}["field"])
+
+
+def test_an_error_of_a_field_of_an_answer_names_the_scheduler():
+    promotion = type("Unread", (Unread, Promotion), {})()
+    for answer in ([Unread()], (each for each in (Unread(),))):
+        with pytest.raises(
+            SchedulerProblem, match=r"'mine' raised an error in forecast\(3\):\n(?s:.*)KeyError: 'field'"
+        ):
+            checked(broken("forecast", answer)).forecast(3)
+    with pytest.raises(SchedulerProblem, match=r"'mine' raised an error in promotion\(\):\n(?s:.*)KeyError: 'field'"):
+        told(broken("promotion", promotion)).promotion()
+
+
+@pytest.mark.parametrize("error", [KeyError, SystemExit])
+def test_an_answer_without_a_truth_does_not_say_whether_a_unit_is_the_last(error):
+    def raises(self):
+        raise error(0)
+
+    answer = type("NoTruth", (), {"__bool__": raises})()
+    with pytest.raises(SchedulerProblem, match=r"is_last\(0, 0, 2\) answered .*NoTruth.*Expected: True or False"):
+        checked(broken("is_last", answer)).is_last(0, 0, 2)
 
 
 def test_a_forecast_may_be_empty_or_expect_a_part_of_a_unit():
