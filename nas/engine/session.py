@@ -15,6 +15,7 @@ from nas.objectives.contract import Objective
 from nas.schedulers.checked import CheckedScheduler
 from nas.schedulers.contract import Scheduler
 from nas.store import MAIN, Store, Study, Trial, Unit
+from nas.strategies.checked import CheckedStrategy
 from nas.strategies.contract import Strategy
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
@@ -76,9 +77,10 @@ def arms(
 
 
 def _parts(config: SearchConfig, space: Space, named: Named, scores: Scores) -> tuple[Strategy, Scheduler]:
-    """A strategy and a scheduler of an arm, without any knowledge. The answers of the scheduler are checked."""
+    """A strategy and a scheduler of an arm, without any knowledge. Their answers are checked."""
     scheduler = CheckedScheduler(config.scheduler.name, factory.running_scheduler(config))
-    return factory.running_strategy(config, space, named, scores.candidate), scheduler
+    strategy = factory.running_strategy(config, space, named, scores.candidate)
+    return CheckedStrategy(named.name, strategy, space), scheduler
 
 
 def parsed(texts: Sequence[str]) -> list[Architecture]:

@@ -9,9 +9,12 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
+from nas.own.answers import called
+from nas.strategies.checked import check_proposed
 from nas.strategies.contract import Evaluate, NothingLeft, Proposal, Result, SearchSpace, Started, generator
 
 DRAWS = 200  # if this many draws in a row are known failures, the space has nothing else
@@ -89,7 +92,8 @@ class StrategyBase(ABC):
         """The proposal of one attempt: the first draw that is not known to fail."""
         rng = generator(self.seed, number, attempt)
         for tried in range(attempt, attempt + DRAWS):
-            proposal = self.propose(rng, number, tried)
+            answer = self.propose(rng, number, tried)
+            proposal = check_proposed(answer, partial(called, "propose", number, tried))
             if proposal.point.architecture.hash not in self._failed:
                 return proposal
         raise NothingLeft(

@@ -92,7 +92,7 @@ def test_a_strategy_is_told_again_with_the_value_that_came(describe):
     (arm,) = session.arms(config, factory.space(config), Scores(factory.objectives(config)))
     seen = []
 
-    class Told(type(arm.strategy)):
+    class Told(type(arm.strategy.strategy)):
         def tell(self, result):
             seen.append((result.number, result.values, result.failure))
 

@@ -1,0 +1,123 @@
+"""A strategy whose answers are checked before anything is done with them: a user's own one may break the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from nas.errors import AnswerProblem
+from nas.options import MOST
+from nas.own.answers import Answers, Refused, whole
+from nas.strategies.contract import Proposal, Result, Started, Strategy
+from searchspace.errors import SpaceError
+
+if TYPE_CHECKING:
+    from searchspace.space.point import Point
+    from searchspace.space.space import Space
+
+
+PARENTS = "a proposal whose parents are a tuple of numbers of trials (ints)"
+
+
+class StrategyProblem(AnswerProblem):
+    """A strategy gave an answer that breaks its contract, or raised an error."""
+
+
+class CheckedStrategy:
+    """Passes all calls on to `strategy`, which is registered as `name` and proposes points of `space`.
+
+    Its methods raise StrategyProblem for an answer that breaks the contract in `nas.strategies.contract`, and for an
+    error of `strategy`. A SpaceError names the strategy too. Whole numbers of NumPy become ints.
+    """
+
+    def __init__(self, name: str, strategy: Strategy, space: Space) -> None:
+        self.name, self.strategy, self.space = name, strategy, space
+        self._answers = Answers("strategy", name, strategy, StrategyProblem)
+
+    def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:
+        """See `Strategy.ask`. Raises StrategyProblem, SpaceError or NothingLeft."""
+        call = f"ask({number}, {count}, {attempt})"
+        answer = self._ask(call, "ask", number, count, attempt, most=count)
+        if not isinstance(answer, tuple) or len(answer) > count:
+            self._answers.refuse(call, answer, f"a list of Proposal(point, operator, parents), at most {count}")
+        return [self._proposal(each, call) for each in answer]
+
+    def start(self, started: Started) -> None:
+        """See `Strategy.start`. Raises StrategyProblem or SpaceError."""
+        self._ask(f"start(Started({started.number}, ...))", "start", started)
+
+    def tell(self, result: Result) -> None:
+        """See `Strategy.tell`. Raises StrategyProblem or SpaceError."""
+        self._ask(f"tell(Result({result.number}, rung={result.rung}, ...))", "tell", result)
+
+    def failure_summary(self) -> str:
+        """How architectures failed, if the strategy can say it. Raises StrategyProblem."""
+        if not hasattr(self.strategy, "failure_summary"):
+            return ""
+        answer = self._ask("failure_summary()", "failure_summary")
+        if not isinstance(answer, str):
+            self._answers.refuse("failure_summary()", answer, "text")
+        return answer
+
+    def _ask(self, call: str, method: str, *arguments: object, most: int | None = None) -> Any:
+        try:
+            return self._answers.ask(method, *arguments, call=call, most=most)
+        except SpaceError as error:  # clear, but the strategy may have caused it with a value that does not fit
+            raise SpaceError(f"The strategy {self.name!r} in {call}: {error}") from error
+
+    def _proposal(self, answer: object, call: str) -> Proposal:
+        """One proposal of an answer of `ask`, in plain Python values."""
+        found, expected = self._answers.attempt(lambda: call, _read, answer, self.space)
+        if found is None or expected:
+            self._answers.refuse(call, [answer], expected)
+        return found
+
+
+def _read(answer: object, space: Space) -> tuple[Proposal | None, str]:
+    """`plain(answer)`, with what its point must be and is not."""
+    found, expected = plain(answer)
+    return found, expected if found is None else _wrong_point(found.point, space)
+
+
+def plain(answer: object) -> tuple[Proposal | None, str]:
+    """(`answer` as a proposal in plain Python values, "") or (None, what it must be and is not)."""
+    if not isinstance(answer, Proposal):
+        return None, "a Proposal(point, operator, parents)"
+    point, operator, parents = answer.point, answer.operator, answer.parents
+    choices, hash = getattr(point, "choices", None), getattr(getattr(point, "architecture", None), "hash", None)
+    if not isinstance(choices, dict) or not isinstance(hash, str):
+        return None, "a proposal whose point has choices and an architecture, such as space.sample(rng)"
+    if not isinstance(operator, str) or not operator.isprintable():
+        return None, 'a proposal whose operator is text on one line, such as "mutation"'
+    if not isinstance(parents, Collection) or isinstance(parents, str | bytes | Mapping):
+        return None, PARENTS
+    numbers = tuple(map(whole, parents))
+    if not all(0 <= each <= MOST for each in numbers):
+        return None, PARENTS
+    if type(operator) is str and type(parents) is tuple and all(type(each) is int for each in parents):
+        return answer, ""
+    return replace(answer, operator=str.__str__(operator), parents=numbers), ""
+
+
+def check_proposed(answer: object, call: Callable[[], str]) -> Proposal:
+    """`answer`, a proposal in plain Python values. Raises Refused if it is none; `call` is what was answered."""
+    found, expected = plain(answer)
+    if found is None:
+        raise Refused(call(), answer, expected)
+    return found
+
+
+def _wrong_point(point: Point, space: Space) -> str:
+    """What a point must be and is not; "" if the study can store it and make it again from its choices."""
+    from searchspace.model.architecture import Architecture
+
+    if not isinstance(point.architecture, Architecture):
+        return "a proposal whose point has an Architecture"
+    if not point.choices:  # it may lie outside the space, as a baseline does
+        return ""
+    try:
+        same = space.point(point.choices).architecture.hash == point.architecture.hash
+    except SpaceError as error:
+        return f"a point of the space ({error})"
+    return "" if same else "a point whose architecture is the one that its choices give"
