@@ -13,14 +13,8 @@ from nas.schedulers.contract import Promotion
 from nas.store import Reader, Study
 
 MINUTES, SPACE, TRIALS = "minutes", "space", "trials"
-WITHOUT_TRIALS = {
-    "finals",
-    "runner",
-    "keep",
-    "checkpoints",
-    "device",
-    "limits",
-}  # options that add no trial to a search
+# Options that add no trial to a search that has ended.
+WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints", "device", "limits"}
 
 
 def end(proposer: Proposer, budget: Budget, *, time_is_up: bool = False) -> None:
