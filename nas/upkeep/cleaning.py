@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -147,4 +148,10 @@ def _uris(store: Reader, study: Study) -> list[str]:
 
 
 def _size(folder: Path) -> int:
-    return sum(each.lstat().st_size for each in folder.rglob("*") if each.is_file() and not each.is_symlink())
+    """The bytes of the files in a folder. A file that another process removes meanwhile has none."""
+    count = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                count += Path(root, name).lstat().st_size
+    return count

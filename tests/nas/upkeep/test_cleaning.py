@@ -59,6 +59,20 @@ def rungs(folder: Path) -> list[tuple[int, int]]:
     return sorted((int(each.name.split("-")[1]), int(each.name.split("-")[3])) for each in folder.glob("trial-*.pt"))
 
 
+def test_a_file_that_another_process_removes_while_it_is_measured_is_passed_over(kept, tmp_path, monkeypatch):
+    def gone(path):
+        raise FileNotFoundError(path)
+
+    session = tmp_path / "session_1"
+    monkeypatch.setattr(leftovers, "ray_sessions", lambda: [session])
+    with kept("all") as result:
+        session.mkdir()
+        (session / "worker.log").write_bytes(b"log")
+        monkeypatch.setattr(Path, "lstat", gone)
+        found = cleaning.clean(result.store, result.study, tmp_path, dry_run=True)
+    assert [(each.kind, each.size) for each in found] == [("Ray session", 0)]
+
+
 def test_a_search_ends_although_its_checkpoints_cannot_be_reached_any_more(kept, monkeypatch):
     def fails(url):
         raise RuntimeError("No route to the host")
