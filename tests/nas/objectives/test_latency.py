@@ -57,7 +57,7 @@ def tried(describe, search):
         ({"check": 2}, "option 'check': must be greater than or equal to 3, but got 2"),
         ({"bound": 0}, "option 'bound': must be greater than 0, but got 0"),
         ({"length": 0}, "option 'length': must be greater than or equal to 1, but got 0"),
-        ({"batch": 2.0}, "option 'batch': must be a valid integer, but got 2.0"),
+        ({"batch": 2.5}, "option 'batch': must be a valid integer, but got 2.5"),
         ({"load": float("inf")}, "option 'load': must be a finite number, but got inf"),
         ({"lenght": 8}, "no option 'lenght'. Did you mean 'length'"),
     ],
