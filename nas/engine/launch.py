@@ -26,11 +26,10 @@ from nas.report.console import Reporter
 from nas.report.header import Header, header
 from nas.runners.contract import Runner
 from nas.store import Reader, Store, Study, Trial, open_store
-from nas.store.database.engine import file_of, parse
 from nas.store.opening import damage_of_opened
 from nas.training.unit import device_here
-from nas.upkeep import cleaning, disk
-from nas.upkeep.places import make_checkpoints
+from nas.upkeep import cleaning
+from nas.upkeep.places import check_storage, make_checkpoints
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
@@ -156,7 +155,7 @@ def _search(
         # before the study is there, and before something is trained in vain
         if runner is None:
             check_device(config)
-        make_checkpoints(config.checkpoints, check_storage(config))
+        make_checkpoints(config.checkpoints, check_storage(config.storage))
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]
@@ -208,41 +207,9 @@ def _retried(running: Search, kind: str) -> str:
     return f"{said}. {plural(finals, 'final')} failed too ({kind}); finals are not tried again." if finals else said
 
 
-def check_storage(config: SearchConfig) -> Path | None:
-    """The file of the study database; None if it is none. Raises StoreError if it could not be made. Makes nothing.
-
-    `nas plan` calls it too, so both commands reject the same places.
-    """
-    url = parse(config.storage)
-    file = file_of(url)
-    if file is None and url.drivername.startswith("sqlite"):
-        raise StoreError(
-            f"A search needs the path of its database, but got SQLite's own URL {url.database}. Write sqlite:///PATH, "
-            "or the path alone: a database that exists is found there too."
-        )
-    if file is not None and (why := _no_database(file)):
-        raise StoreError(f"The study database {file} cannot be made: {why}.")
-    return file
-
-
-def _no_database(file: Path) -> str:
-    """Why there can be no database at `file`; "" if it exists or could be made."""
-    try:
-        file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        if file.is_symlink() and not file.resolve().parent.is_dir():
-            return f"it is a link to a file in a folder that is missing, {file.resolve().parent}"
-        return disk.obstacle(file.parent)
-    except OSError as error:  # the name is too long, links form a loop, or the folder belongs to somebody else
-        return str(error.strerror)
-    except ValueError as error:  # a NUL
-        return str(error)
-    return ""
-
-
 def open_for(config: SearchConfig) -> Store:
     """The study database. The folder of a SQLite file is created; raises StoreError if that is impossible."""
-    file = check_storage(config)
+    file = check_storage(config.storage)
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

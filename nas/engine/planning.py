@@ -29,7 +29,7 @@ from nas.report.tables import duration, short, size
 from nas.store import open_reader
 from nas.training.unit import device_here
 from nas.upkeep.disk import existing, free_bytes
-from nas.upkeep.places import check_checkpoints, checkpoint_folder
+from nas.upkeep.places import check_checkpoints, check_storage, checkpoint_folder
 from nas.upkeep.policy import Keep, most_kept
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
@@ -308,7 +308,7 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
     no checkpoint could be written, or if units run here and their device is missing; StoreError if the database could
     not be made.
     """
-    file = launch.check_storage(config)
+    file = check_storage(config.storage)
     if file is not None and (not file.exists() or not file.stat().st_size):  # a search begins an empty file too
         return _new(config, file, objectives), with_learned(config)
     with open_reader(config.storage) as store:

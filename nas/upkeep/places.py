@@ -1,12 +1,13 @@
-"""Where a search may keep its checkpoints: a folder of this machine, or a URL that fsspec can write to."""
+"""Where a search may keep its database, and its checkpoints: in a folder here, or at a URL that fsspec can write to."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from nas.errors import UsageError
+from nas.errors import StoreError, UsageError
 from nas.files import reason
+from nas.store.database.engine import file_of, parse
 from nas.upkeep.disk import FULL, obstacle
 
 LOCAL = ("file", "local")  # protocols of this machine's own folders
@@ -16,6 +17,38 @@ WRAPPERS = ("simplecache", "filecache", "blockcache", "cached", "dir")  # they s
 # fsspec connects to their server as soon as it knows the URL, and a plan asks no server.
 CONNECTING = ("ftp", "sftp", "ssh", "smb", "hdfs", "arrow_hdfs", "webhdfs", "gs", "gcs", "gdrive", "dropbox")
 OF_SQLITE = ("-wal", "-shm", "-journal")  # files that SQLite makes next to a database
+
+
+def check_storage(storage: str) -> Path | None:
+    """The file of the study database; None if it is none. Raises StoreError if it could not be made. Makes nothing.
+
+    `nas plan` calls it too, so both commands reject the same places.
+    """
+    url = parse(storage)
+    file = file_of(url)
+    if file is None and url.drivername.startswith("sqlite"):
+        raise StoreError(
+            f"A search needs the path of its database, but got SQLite's own URL {url.database}. Write sqlite:///PATH, "
+            "or the path alone: a database that exists is found there too."
+        )
+    if file is not None and (why := _no_database(file)):
+        raise StoreError(f"The study database {file} cannot be made: {why}.")
+    return file
+
+
+def _no_database(file: Path) -> str:
+    """Why there can be no database at `file`; "" if it exists or could be made."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if file.is_symlink() and not file.resolve().parent.is_dir():
+            return f"it is a link to a file in a folder that is missing, {file.resolve().parent}"
+        return obstacle(file.parent)
+    except OSError as error:  # the name is too long, links form a loop, or the folder belongs to somebody else
+        return str(error.strerror)
+    except ValueError as error:  # a NUL
+        return str(error)
+    return ""
 
 
 def checkpoint_folder(folder: str | None) -> Path | None:

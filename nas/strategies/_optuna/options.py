@@ -23,7 +23,7 @@ TYPES: dict[str, Any] = {
 
 
 def checked(sampler: Callable[..., Any], options: Mapping[str, Any], objectives: int) -> dict[str, Any]:
-    """`options` of a sampler, for a search with so many objectives, as values of the declared types.
+    """`options` of a sampler as values of the declared types. objectives: how many the search has.
 
     Values that YAML does not have, such as functions, are not checked. Raises UsageError that names each wrong option.
     """
