@@ -16,6 +16,7 @@ from sqlalchemy import Connection, bindparam, insert, select, type_coerce, updat
 from nas.metrics import CURVE
 from nas.store.finals import add_documents
 from nas.store.leases import NO_PROGRESS
+from nas.store.limits import double
 from nas.store.models import metric, objective_value, trial, unit
 from nas.store.records import TrialState, UnitKind, UnitState
 from nas.store.studies import next_in_sequence
@@ -164,13 +165,6 @@ def fail(
     return Ending.FAILED
 
 
-def check_finite(objectives: Mapping[str, float]) -> None:
-    """Raise ValueError if an objective is not finite: such a unit must be recorded as failed."""
-    for name, value in objectives.items():
-        if not math.isfinite(value):
-            raise ValueError(f"Objective {name!r} must be finite, but got {value!r}: record the unit as failed.")
-
-
 def _insert_values(
     connection: Connection,
     unit_id: int,
@@ -181,12 +175,12 @@ def _insert_values(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Insert the objectives, and the metrics with the curve -> the rows of both."""
     objectives: list[dict[str, Any]] = [
-        {"unit_id": unit_id, "name": name, "value": value} for name, value in values.items()
+        {"unit_id": unit_id, "name": name, "value": double(name, value)} for name, value in values.items()
     ]
     if objectives:
         connection.execute(_INSERT_OBJECTIVES, objectives)
-    measured = {(CURVE, step): value for step, value in curve}
-    measured |= {(storable(name, MOST_NAME), steps): value for name, value in metrics.items()}
+    measured = {(CURVE, step): double(CURVE, value) for step, value in curve}
+    measured |= {(storable(name, MOST_NAME), steps): double(name, value) for name, value in metrics.items()}
     rows: list[dict[str, Any]] = [
         {"unit_id": unit_id, "name": name, "step": step, "value": None if math.isnan(value) else value}
         for (name, step), value in measured.items()

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, and_, bindparam, case, func, or_, select, update
 
+from nas.store.limits import double
 from nas.store.models import architecture, trial, unit, unit_is_open
 from nas.store.records import Owner, TrialState, Unit, UnitKind, UnitState
 from nas.store.types import MOST_TEXT, now
@@ -120,15 +121,20 @@ def renew(
 
 
 def _progress_of(unit_id: int, progress: Progress) -> dict[str, Any]:
-    loss = progress.loss if math.isfinite(progress.loss) else None
+    loss = _finite("loss", progress.loss)
     return {
         "unit_id": unit_id,
         "at_step": progress.step,
-        "point": f"{progress.step} {'' if loss is None else repr(float(loss))}\n",
+        "point": f"{progress.step} {'' if loss is None else repr(loss)}\n",
         "progress_step": progress.step,
         "progress_loss": loss,
-        "progress_rate": progress.tokens_per_second,
+        "progress_rate": _finite("tokens_per_second", progress.tokens_per_second),
     }
+
+
+def _finite(name: str, value: float) -> float | None:
+    found = double(name, value)
+    return found if math.isfinite(found) else None
 
 
 def release(connection: Connection, ids: Collection[int], owner: str) -> list[int]:

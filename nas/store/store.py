@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nas.store import endings, finals, leases, measurements, studies, trials
+from nas.store import endings, finals, leases, limits, measurements, studies, trials
 from nas.store.endings import Ending
 from nas.store.measurements import Measurement
 from nas.store.reading import Reader
@@ -95,7 +95,9 @@ class Store(Reader):
         apart from a trial of the same architecture, seed and purpose. recipe: options that replace those of the study's
         recipe. Raises ValueError for a seed or a value that cannot be stored.
         """
-        endings.check_finite(cheap_values or {})
+        limits.check_finite(cheap_values or {})
+        limits.check_amount("step_flops", costs and costs[1])
+        limits.check_lease(lease_seconds)
         new = NewTrial(
             study_id=study_id,
             number=number,
@@ -145,7 +147,7 @@ class Store(Reader):
         does not belong to the study's first one of this name, whose evidence it gets; no other process adds a value in
         between. Raises ValueError for a value that is not finite, StoreError for a trial that was deleted.
         """
-        endings.check_finite({objective["name"]: value})
+        limits.check_finite({objective["name"]: value})
         return self.database.write(
             lambda connection: rescoring.add(connection, trial_id, objective, value, evidence, rung, check)
         )
@@ -160,7 +162,11 @@ class Store(Reader):
     def promote(
         self, trial_id: int, rung: int, steps: int, *, owner: str | None = None, lease_seconds: float = 60.0
     ) -> Unit | None:
-        """A unit for `rung` of a running trial whose rung below is done; None if there is one already or cannot be."""
+        """A unit for `rung` of a running trial whose rung below is done; None if there is one already or cannot be.
+
+        Raises ValueError for a lease that is too long.
+        """
+        limits.check_lease(lease_seconds)
         token = _token()
         return self.database.write(
             lambda connection: trials.promote(connection, trial_id, rung, steps, owner, lease_seconds, token)
@@ -173,7 +179,11 @@ class Store(Reader):
     def lease(
         self, study_id: int, owner: str, count: int = 1, seconds: float = 60.0, dead_owners: Collection[str] = ()
     ) -> list[Unit]:
-        """Lease to `owner` up to `count` units that no process runs, for `seconds`; higher rungs first."""
+        """Lease to `owner` up to `count` units that no process runs, for `seconds`; higher rungs first.
+
+        Raises ValueError for a lease that is too long.
+        """
+        limits.check_lease(seconds)
         token = _token()
         return self.database.write(
             lambda connection: leases.lease(connection, study_id, owner, count, seconds, dead_owners, token)
@@ -186,7 +196,11 @@ class Store(Reader):
         seconds: float = 60.0,
         progress: Mapping[int, Progress] | None = None,
     ) -> list[int]:
-        """Extend leases and note the progress of the units, by id -> the ids that `owner` still holds."""
+        """Extend leases and note the progress of the units, by id -> the ids that `owner` still holds.
+
+        Raises ValueError for a lease that is too long.
+        """
+        limits.check_lease(seconds)
         known = progress or {}
         return self.database.write(lambda connection: leases.renew(connection, unit_ids, owner, seconds, known))
 
@@ -217,9 +231,10 @@ class Store(Reader):
         unit follows, so the trial is complete. then: after a probe, the steps of the training unit that follows.
         by_document: the scores of single held-out documents, by split. evidence: of a probe, how measured values were
         found, by objective, plain data.
-        Raises ValueError for an objective that is not finite.
+        Raises ValueError for an objective or a time that is not finite, and for a metric that is too large.
         """
-        endings.check_finite(objectives)
+        limits.check_finite(objectives)
+        limits.check_amount("seconds", seconds)
         outcome: dict[str, Any] = {"objectives": objectives, "metrics": metrics or {}, "curve": curve}
         outcome |= {"checkpoint": checkpoint, "seconds": seconds, "device": device, "last": last, "then": then}
         outcome |= {"documents": by_document or {}, "evidence": evidence or {}}
@@ -237,7 +252,11 @@ class Store(Reader):
         requeue: bool = False,
         max_attempts: int = 3,
     ) -> Ending:
-        """Record why a unit failed. requeue: queue it again if it was tried less than `max_attempts` times."""
+        """Record why a unit failed. requeue: queue it again if it was tried less than `max_attempts` times.
+
+        Raises ValueError for a time that is not finite.
+        """
+        limits.check_amount("seconds", seconds)
         limit = max_attempts if requeue else None
         return self.database.write(
             lambda connection: endings.fail(connection, unit_id, owner, attempt, (kind, text), seconds, limit)

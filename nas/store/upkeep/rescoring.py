@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from nas.errors import StoreError
+from nas.store.limits import double
 from nas.store.models import objective_value, study, trial, unit
 from nas.store.records import UnitKind, UnitState
 from nas.store.studies import change, lock, next_in_sequence
@@ -53,7 +54,7 @@ def add(
     if rung is not None:
         found.append(_probe(connection, row["study_id"], trial_id, rung, {"state": UnitState.DONE}))
     for unit_id in found:
-        connection.execute(insert(objective_value).values(unit_id=unit_id, name=name, value=value))
+        connection.execute(insert(objective_value).values(unit_id=unit_id, name=name, value=double(name, value)))
         checksum = checksum_of(connection, unit_id)
         connection.execute(update(unit).where(unit.c.id == unit_id).values(checksum=checksum))
     return True
