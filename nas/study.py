@@ -10,9 +10,11 @@ another caller.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +30,7 @@ from nas.metrics import told_problem
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
 from nas.store.database import secrets
+from nas.store.limits import LONGEST_LEASE
 from nas.store.records import SEARCH
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
@@ -119,11 +122,12 @@ class Study:
 
         Abandoned units come first, then trials that continue to their next rung, then new ones, as far as the budget
         goes. The budget's minutes apply to `nas search` only. If there is nothing to do and no unit runs, the search
-        has ended: trials that wait for a promotion are stopped. Raises ValueError for a count or a lease that is not
-        positive.
+        has ended: trials that wait for a promotion are stopped. Raises ValueError for a count that is no positive whole
+        number, and for a lease that is not positive or longer than `nas.store.limits.LONGEST_LEASE`.
         """
-        if count < 1 or not lease_seconds > 0:
-            raise ValueError(f"count and lease_seconds must be positive, but got {count} and {lease_seconds}.")
+        if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
+            raise ValueError(f"count must be a positive whole number, but got {count!r}.")
+        _check_lease(lease_seconds)
         asked = self._leased(count, lease_seconds)
         while not asked and self._is_idle():
             before = self._results()
@@ -171,7 +175,12 @@ class Study:
         return self._proposer.new_trials(owners, seconds, self.config.budget.trials)
 
     def renew(self, asked: Ask, *, lease_seconds: float = LEASE_SECONDS) -> bool:
-        """Hold a unit for another `lease_seconds`; False if another owner has it."""
+        """Hold a unit for another `lease_seconds`; False if another owner has it.
+
+        Raises UsageError for something else than a unit that `ask` gave, ValueError for a lease as `ask` does.
+        """
+        _check_asked(asked)
+        _check_lease(lease_seconds)
         return self._units.renew(asked.unit, asked.owner, lease_seconds)
 
     def tell(
@@ -191,22 +200,31 @@ class Study:
 
         An objective that is not finite is recorded as a failure. `seconds` count as training time. Raises UsageError
         if a metric that an objective needs is missing, if a metric is not a number or has the name of a cost objective
-        or of the runner (`run/...`, `training loss`), if both metrics and a failure are given, or if there is no such
-        kind of failure. `test/NAME` is the metric NAME on test data; tell both.
+        or of the runner (`run/...`, `training loss`), if both metrics and a failure are given, if there is no such
+        kind of failure, or if an argument is of another type or `seconds` is not finite or below 0. `test/NAME` is the
+        metric NAME on test data; tell both.
         """
+        _check_asked(asked)
+        if not isinstance(metrics or {}, Mapping):
+            raise UsageError(f"The metrics must be a dict of numbers, but got {metrics!r}.")
+        if not isinstance(failure, str | None):
+            raise UsageError(f"A failure is a text that says why the unit failed, but got {failure!r}.")
         if failure is not None and metrics:
             raise UsageError("A unit has metrics or a failure, not both.")
         if failure is None and failure_kind is not None:
             raise UsageError("A kind of failure needs the failure too: say why the unit failed.")
         kind = kind_of_failure(failure_kind or FailureKind.TASK_ERROR)
         measured = self._checked(metrics or {}, asked.kind)
+        trained = _number("`seconds`", seconds)
+        if not 0 <= trained < math.inf:
+            raise UsageError(f"`seconds` must be a finite number of at least 0, but got {seconds!r}.")
         if self._ended(asked):
             return False
         outcome = Outcome(
             trial=asked.trial,
             rung=asked.rung,
             kind="probe" if asked.kind == "probe" else "train",
-            seconds=seconds,
+            seconds=trained,
             metrics=measured,
             failure=None if failure is None else Failure(kind, failure),
         )
@@ -223,7 +241,7 @@ class Study:
                 raise UsageError(
                     f"{name!r} is found by the search before training; tell the metrics of the trained model only."
                 )
-        return {name: _number(name, value) for name, value in metrics.items()}
+        return {name: _number(f"The metric {name!r}", value) for name, value in metrics.items()}
 
     def _ended(self, asked: Ask) -> bool:
         """Whether the unit has a result."""
@@ -268,13 +286,26 @@ class Study:
         return Architecture.parse(self.store.trial(self.record.id, trial).architecture)
 
 
-def _number(name: str, value: Any) -> float:
+def _number(what: str, value: Any) -> float:
     try:
         if isinstance(value, str | bytes | bool) or value is None:
             raise TypeError
         return float(value)  # a tensor or an array with one element is a number too
-    except (TypeError, ValueError):
-        raise UsageError(f"The metric {name!r} must be a number, but got {value!r}.") from None
+    except (TypeError, ValueError, RuntimeError):  # PyTorch raises the last for a tensor with several elements
+        raise UsageError(f"{what} must be a number, but got {value!r}.") from None
+    except OverflowError:
+        raise UsageError(f"{what} must be at most 1.8e308, but got a larger whole number.") from None
+
+
+def _check_asked(asked: Any) -> None:
+    if not isinstance(asked, Ask):
+        raise UsageError(f"A unit is one of those that `ask` gave, but got {asked!r} ({type(asked).__name__}).")
+
+
+def _check_lease(seconds: Any) -> None:
+    is_number = isinstance(seconds, Real)
+    if not (is_number and 0 < seconds <= LONGEST_LEASE):
+        raise ValueError(f"lease_seconds must be above 0 and at most {LONGEST_LEASE:.0f}, but got {seconds!r}.")
 
 
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:

@@ -199,10 +199,41 @@ def test_a_value_that_is_not_finite_is_recorded_as_a_failure(value, opened):
     assert opened.store.trial(opened.record.id, asked.trial).error_kind == "not finite"
 
 
-@pytest.mark.parametrize("arguments", [{"count": 0}, {"lease_seconds": 0}, {"lease_seconds": -1.0}])
-def test_an_impossible_question_is_refused(arguments, opened):
-    with pytest.raises(ValueError, match="must be positive"):
-        opened.ask(**arguments)
+@pytest.mark.parametrize("count", [0, -1, 1.5, float("nan"), "1", True, None])
+def test_a_count_that_is_no_positive_whole_number_is_refused(count, opened):
+    with pytest.raises(ValueError, match="count must be a positive whole number, but got"):
+        opened.ask(count)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), 1e10, "60", None])
+def test_a_lease_that_cannot_be_is_refused_with_the_longest_one(seconds, opened):
+    with pytest.raises(ValueError, match="lease_seconds must be above 0 and at most 1000000000, but got"):
+        opened.ask(lease_seconds=seconds)
+    (asked,) = opened.ask(lease_seconds=1e9)
+    with pytest.raises(ValueError, match="lease_seconds must be above 0"):
+        opened.renew(asked, lease_seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("told", "hint"),
+    [
+        ({"seconds": float("nan")}, "`seconds` must be a finite number of at least 0, but got nan"),
+        ({"seconds": float("inf")}, "`seconds` must be a finite number"),
+        ({"seconds": -5}, "`seconds` must be a finite number of at least 0, but got -5"),
+        ({"seconds": "x"}, "`seconds` must be a number, but got 'x'"),
+        ({"metrics": "x"}, "The metrics must be a dict of numbers, but got 'x'"),
+        ({"metrics": {"loss": 10**400}}, "The metric 'loss' must be at most 1.8e308"),
+        ({"metrics": {"loss": torch.ones(2)}}, "The metric 'loss' must be a number"),
+        ({"metrics": None, "failure": 5}, "A failure is a text that says why the unit failed, but got 5"),
+        ({"asked": 5}, r"A unit is one of those that `ask` gave, but got 5 \(int\)"),
+    ],
+)
+def test_a_wrong_argument_is_named_and_nothing_is_recorded(told, hint, opened):
+    (asked,) = opened.ask()
+    with pytest.raises(UsageError, match=hint):
+        opened.tell(**{"asked": asked, "metrics": {"loss": 1.0}} | told)
+    assert opened.tell(asked, {"loss": 1.0})
+    assert opened.ask(), "the study is in order"
 
 
 def test_a_unit_of_the_finals_that_was_left_behind_completes_its_trial(opened):
