@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nas.config.kinds import ENDINGS, near_file, not_an_architecture
 from nas.errors import UsageError
-from nas.files import is_file
+from nas.files import is_file, is_folder
 from searchspace import zoo
 from searchspace.errors import SpaceError, nearest
 from searchspace.model.architecture import Architecture
@@ -66,7 +66,7 @@ def find(
     study, _, digits = reference.rpartition(":")
     if study and len(digits) >= HASH_DIGITS and set(digits) <= HEXADECIMAL:
         return _of_hash(study, digits, storage)
-    if Path(file).is_dir():
+    if is_folder(Path(file)):
         raise UsageError(f"{file!r} is a folder: name a file in it.")
     if Path(file).suffix in ENDINGS:
         raise UsageError(f"There is no file {file!r}.{near_file(Path(file))}")

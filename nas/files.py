@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,8 +15,22 @@ from nas.errors import NasError, Unreachable, UsageError
 
 def is_file(path: Path) -> bool:
     """Whether this is a file; False too for a path that cannot be one, because it is too long."""
+    return _answer(path.is_file)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether this is a folder; False too for a path that is too long."""
+    return _answer(path.is_dir)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something at this path; False too for a path that is too long."""
+    return _answer(path.exists)
+
+
+def _answer(question: Callable[[], bool]) -> bool:
     try:
-        return path.is_file()
+        return question()
     except OSError:
         return False
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from nas.errors import StoreError
+from nas.files import exists, is_file
 from nas.numbers import number_of
 from nas.store import Reader, Store, Study, Trial, open_reader, open_store
 from nas.store.database import secrets
@@ -71,7 +72,7 @@ def trial_reference(reference: str) -> tuple[str, int] | None:
     """(study, number) if `reference` is STUDY:NUMBER or STUDY:final-NUMBER; None if it is a file or something else."""
     study, _, address = reference.rpartition(":")
     number = number_of(address)
-    return (study, number) if study and number is not None and not Path(reference).exists() else None
+    return (study, number) if study and number is not None and not exists(Path(reference)) else None
 
 
 def open_existing(study: str, storage: str | None = None) -> tuple[Reader, Study]:
@@ -90,7 +91,11 @@ def open_to_continue(study: str, storage: str | None = None) -> tuple[Store, Stu
 def _opened(opens: Callable[[str], Opened], study: str, storage: str | None) -> tuple[Opened, Study]:
     where = storage_of(study, storage)
     file = file_of(parse(where))
-    if file is not None and not file.exists():
+    try:
+        is_missing = file is not None and not file.exists()
+    except OSError as error:  # the name is too long, or the folder belongs to another user
+        raise StoreError(f"The study database {file} cannot be read: {error.strerror}.") from None
+    if file is not None and is_missing:
         raise StoreError(_missing(study, file, default=where == storage_of(study)))
     store = opens(where)
     try:
@@ -106,7 +111,7 @@ def known_studies() -> list[str]:
 
 
 def _missing(study: str, file: Path, *, default: bool) -> str:
-    if Path(study).is_file():
+    if is_file(Path(study)):
         return f"{study} is a file. Give the name of the study, which is the value of `study` in its search file."
     known = known_studies() if default else []
     here = f" {FOLDER}/ holds: {', '.join(known)}.{nearest(study, known)}" if known else ""

@@ -28,7 +28,7 @@ def arms(written: Any, budget: Any) -> dict[str, Any]:
 
 def place(file: Any, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """Where the part `path` of `arms` is written in the search file: below `control`, if that made it."""
-    if path == ("arms",) and "control" in file and not file.get("arms"):
+    if path == ("arms",) and "control" in file and file.get("arms") in (None, {}):
         return ("control",)
     arm = str(path[1]) if len(path) > 1 and path[0] == "arms" else ""
     if not arm.startswith(PREFIX) or "control" not in file or arm in (file.get("arms") or {}):

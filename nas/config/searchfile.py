@@ -183,7 +183,8 @@ class _Reading:
             except ValueError as error:
                 self.problem(str(error), ("control",))
                 found = {}
-            values["arms"] = {**found, **(values.get("arms") or {})}
+            written = values.get("arms", {})
+            values["arms"] = {**found, **written} if isinstance(written, dict) else written
         if isinstance(values.get("blocks"), dict):
             self.problem("must be a file or a list of files, such as [my_block.py]", ("blocks",))
             del values["blocks"]

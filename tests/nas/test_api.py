@@ -130,6 +130,22 @@ def test_building_something_else_says_what_is_expected(given):
         nas.build(given)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("x" * 5000, "There is no file"),
+        (f"{'x' * 5000}.yaml", "There is no file"),
+        (f"{'x' * 5000}:0", "cannot be read: File name too long"),
+        (f"{'x' * 5000}:final-1", "cannot be read: File name too long"),
+        ("\udcff:0", "is written in UTF-8"),
+    ],
+    ids=["name", "file", "trial", "final", "not UTF-8"],
+)
+def test_a_name_that_is_no_name_of_a_file_is_explained(name, words):
+    with pytest.raises((UsageError, StoreError), match=words):
+        nas.build(name)
+
+
 def test_the_traceback_of_a_users_error_is_short(tmp_path):
     with pytest.raises(UsageError) as caught:
         nas.search(tmp_path / "gone.yaml")

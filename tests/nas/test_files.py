@@ -4,11 +4,12 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from nas.errors import NasError, UsageError
-from nas.files import reaching, write_whole, writing
+from nas.files import exists, is_file, is_folder, reaching, write_whole, writing
 
 
 def test_a_file_is_replaced_and_keeps_its_permissions(tmp_path):
@@ -102,3 +103,8 @@ def test_a_path_that_cannot_be_says_so(tmp_path):
 def test_a_place_that_cannot_be_reached_is_named_in_one_line(error, said):
     with pytest.raises(NasError, match=said), reaching("ftp://x"):
         raise error
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "a/" * 5000, "\udcff", "a\0b", "gone"], ids=repr)
+def test_at_a_path_that_cannot_be_there_is_nothing(path):
+    assert not (is_file(Path(path)) or is_folder(Path(path)) or exists(Path(path)))

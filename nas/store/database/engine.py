@@ -162,10 +162,13 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 def parse(where: str | Path) -> URL:
     """The URL of a database: a path is a SQLite file, postgresql:// is PostgreSQL through psycopg.
 
-    Raises StoreError if `where` is neither, is a database in memory, has an unknown user (~NAME) or another driver.
+    Raises StoreError if `where` is neither, is no UTF-8, is a database in memory, has an unknown user (~NAME) or
+    another driver.
     """
     if not isinstance(where, str | Path):
         raise StoreError(f"A database is named by a path or a URL, but got {where!r} ({type(where).__name__}).")
+    if str(where).encode("utf-8", "replace").decode() != str(where):
+        raise StoreError(f"The name of a database is written in UTF-8, but got {redacted(str(where))!r}.")
     if isinstance(where, Path) or "://" not in where:
         if isinstance(where, str) and holds_secret(where) and not Path(where).exists():
             raise StoreError(f"What names the database looks like a URL with a password, but {FORM}")

@@ -525,6 +525,12 @@ def _with(part: str, written: str) -> str:
     return "\n".join([*lines, f"{part}: {written}\n"])
 
 
+@pytest.mark.parametrize("arms", ["[random]", "[]", "5", "hello"])
+def test_arms_that_are_no_mapping_next_to_a_control_are_named_with_their_line(arms):
+    text = f"{GOOD}\ncontrol: {{random: 0.2}}\narms: {arms}\n"
+    assert f"{text.count(chr(10))}: arms: must be a mapping, but found" in refusal(text)
+
+
 def test_a_control_is_an_arm_with_a_share():
     config = searchfile.parse(GOOD + "\ncontrol: {random: 0.2, parameters: 0.1}\n")
     assert {name: (arm.strategy.name, arm.share) for name, arm in config.arms.items() if "control-" in name} == {

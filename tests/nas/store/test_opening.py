@@ -4,6 +4,7 @@ import os
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -158,6 +159,8 @@ def test_the_environment_names_the_database(file, monkeypatch, tmp_path):
         ("sqlite+aiosqlite:///x.db", r"no driver 'sqlite\+aiosqlite' for a study database: write sqlite:///PATH"),
         ("~no-such-user/x.db", "no study database ~no-such-user/x.db: Could not determine home directory"),
         ("postgresql://host:port/name", "is not the URL of a database"),
+        ("\udcff.db", r"The name of a database is written in UTF-8, but got '\\udcff.db'"),
+        (Path("\udcff.db"), "is written in UTF-8"),
     ],
 )
 def test_a_url_that_cannot_be_is_refused(where, words):
