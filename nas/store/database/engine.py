@@ -162,8 +162,8 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 def parse(where: str | Path) -> URL:
     """The URL of a database: a path is a SQLite file, postgresql:// is PostgreSQL through psycopg.
 
-    Raises StoreError if `where` is neither, is no UTF-8, is a database in memory, has an unknown user (~NAME) or
-    another driver.
+    Raises StoreError if `where` is neither, is no UTF-8, is a database in memory, has an unknown user (~NAME),
+    another driver, or options behind the path of a SQLite file.
     """
     if not isinstance(where, str | Path):
         raise StoreError(f"A database is named by a path or a URL, but got {where!r} ({type(where).__name__}).")
@@ -188,6 +188,11 @@ def parse(where: str | Path) -> URL:
         raise StoreError("A SQLite database is on this machine: give its path, or sqlite:///PATH.")
     if url.database in (None, "", ":memory:"):
         raise StoreError("A database in memory dies with its process and is seen by no other: give a path to a file.")
+    if url.query and not ((url.database or "").startswith("file:") and "uri" in url.query):
+        raise StoreError(
+            f"The path of a SQLite database takes no options, but got {', '.join(sorted(url.query))}: write "
+            "sqlite:///PATH. Commands that only read never change the file."
+        )
     return url
 
 

@@ -161,6 +161,8 @@ def test_the_environment_names_the_database(file, monkeypatch, tmp_path):
         ("postgresql://host:port/name", "is not the URL of a database"),
         ("\udcff.db", r"The name of a database is written in UTF-8, but got '\\udcff.db'"),
         (Path("\udcff.db"), "is written in UTF-8"),
+        ("sqlite:///x.db?mode=ro", "takes no options, but got mode: write sqlite:///PATH"),
+        ("sqlite:///file:x.db?mode=ro", "takes no options, but got mode"),
     ],
 )
 def test_a_url_that_cannot_be_is_refused(where, words):
