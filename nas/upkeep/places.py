@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from nas.errors import StoreError, UsageError
@@ -14,8 +15,10 @@ LOCAL = ("file", "local")  # protocols of this machine's own folders
 READ_ONLY = ("http", "https", "data", "git", "github", "gist")  # protocols to which fsspec writes no files
 ARCHIVES = ("zip", "tar", "libarchive")  # one file that holds others
 WRAPPERS = ("simplecache", "filecache", "blockcache", "cached", "dir")  # they stand before another protocol
+FRONT = "simplecache"  # the only one of them through which every protocol writes a file and reads it again
 # fsspec connects to their server as soon as it knows the URL, and a plan asks no server.
 CONNECTING = ("ftp", "sftp", "ssh", "smb", "hdfs", "arrow_hdfs", "webhdfs", "gs", "gcs", "gdrive", "dropbox")
+LONGEST = 504  # bytes of the path of a SQLite file: 512 with its longest ending, -journal
 OF_SQLITE = ("-wal", "-shm", "-journal")  # files that SQLite makes next to a database
 
 
@@ -39,16 +42,23 @@ def check_storage(storage: str) -> Path | None:
 def _no_database(file: Path) -> str:
     """Why there can be no database at `file`; "" if it exists or could be made."""
     try:
-        file.stat()
+        kind = file.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         if file.is_symlink() and not file.resolve().parent.is_dir():
             return f"it is a link to a file in a folder that is missing, {file.resolve().parent}"
-        return obstacle(file.parent)
+        return obstacle(file.parent) or _too_long(file)
     except OSError as error:  # the name is too long, links form a loop, or the folder belongs to somebody else
         return str(error.strerror)
     except ValueError as error:  # a NUL
         return str(error)
-    return ""
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a folder is refused when it is opened
+        return "it is a device, a pipe or a socket"
+    return _too_long(file)
+
+
+def _too_long(file: Path) -> str:
+    real = os.fsencode(os.path.realpath(file))
+    return "" if len(real) <= LONGEST else f"its whole path has {len(real)} bytes, and SQLite opens at most {LONGEST}"
 
 
 def checkpoint_folder(folder: str | None) -> Path | None:
@@ -133,8 +143,10 @@ def _resolved(path: Path) -> Path:
 def _obstacle_of_name(folder: str, path: str) -> str:
     """Why fsspec would not take the path of a local folder as it is; "" if it would."""
     first, double, rest = folder.partition("::")
-    if double and first in WRAPPERS:
+    if double and first == FRONT:
         return f"behind {first}:: comes a URL. Write {first}::file://{Path(rest).absolute()}"
+    if folder.startswith("data:"):
+        return f"for fsspec it is not a folder but data to read. Write ./{folder}"
     return "its path has ::, which joins the parts of a URL" if "::" in path else ""
 
 
@@ -143,7 +155,10 @@ def _obstacle_of_url(url: str) -> str:
     protocols, rest = _parts(url)
     small = f"{'::'.join(protocols).lower()}://{rest}"
     why = next((why for each in protocols if (why := _obstacle_of_protocol(each, small))), "")
-    return why or _obstacle_of_rest(protocols[-1], rest) or _obstacle_of_fsspec(protocols, rest)
+    why = why or _obstacle_of_rest(protocols[-1], rest)
+    if not why and protocols[:-1] not in ([], [FRONT]):
+        why = f"before its protocol only {FRONT}:: may stand, and only once. Write {FRONT}::{protocols[-1]}://{rest}"
+    return why or _obstacle_of_fsspec(protocols[-1], rest)
 
 
 def _obstacle_of_protocol(protocol: str, small: str) -> str:
@@ -188,15 +203,14 @@ def _obstacle_of_path(protocol: str, path: str) -> str:
     return f"a path behind {protocol}:// has no host. Write {protocol}:///{rest}" if host == "localhost" else ""
 
 
-def _obstacle_of_fsspec(protocols: list[str], rest: str) -> str:
+def _obstacle_of_fsspec(protocol: str, rest: str) -> str:
     """Why fsspec cannot begin with this URL, as if it needs more than a URL; "" if it can, or if it would connect."""
     import fsspec
 
-    if any(each in CONNECTING for each in protocols):
+    if protocol in CONNECTING:
         return ""
-    inner = [each for each in protocols if each not in WRAPPERS]  # these would make a folder for their copies
     try:
-        fsspec.core.url_to_fs(f"{'::'.join(inner)}://{rest}")
+        fsspec.core.url_to_fs(f"{protocol}://{rest}")  # without FRONT, which would make a folder for its copies
     except OSError:  # a server that does not answer: it may later
         return ""
     except Exception as error:  # each protocol has its own

@@ -1,5 +1,7 @@
 """The place of the checkpoints is checked before there is a study, without a look at the network."""
 
+import os
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -7,9 +9,10 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 
-from nas.errors import UsageError
+from nas.errors import NasError, StoreError, UsageError
+from nas.training.checkpoints import CheckpointLost, read, write
 from nas.upkeep import disk
-from nas.upkeep.places import check_checkpoints, checkpoint_folder, make_checkpoints
+from nas.upkeep.places import LONGEST, check_checkpoints, check_storage, checkpoint_folder, make_checkpoints
 
 NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 
@@ -40,7 +43,14 @@ NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /
         ("simplecache://x", "simplecache stands before another protocol, as in simplecache::s3://NAME"),
         ("memory://a::b", "its parts are joined by :: before the ://"),
         ("{}/a::b", "its path has ::"),
-        ("filecache::/x", "behind filecache:: comes a URL. Write filecache::file:///x"),
+        ("simplecache::/x", "behind simplecache:: comes a URL. Write simplecache::file:///x"),
+        ("data:x", "for fsspec it is not a folder but data to read. Write ./data:x"),
+        ("reference::memory://x", "before its protocol only simplecache:: may stand, and only once"),
+        (
+            "filecache::memory://x",
+            "before its protocol only simplecache:: may stand, and only once. Write simplecache::memory://x",
+        ),
+        ("simplecache::simplecache::memory://x", "before its protocol only simplecache:: may stand, and only once"),
         ("memory://", "it names no place. Write one, such as memory://NAME"),
         ("simplecache::memory:///", "it names no place. Write one, such as memory://NAME"),
         ("file://", "it names no folder. Write one, such as file:///PATH"),
@@ -57,6 +67,48 @@ def test_a_folder_that_cannot_be_made_is_named_before_the_search(folder, why, tm
     for command in (check_checkpoints, make_checkpoints):
         with pytest.raises(UsageError, match=f"checkpoints: the folder '.*' cannot be used: {why}"):
             command(folder.format(tmp_path))
+
+
+@pytest.mark.parametrize("front", ["cached", "blockcache", "filecache", "reference", "simplecache::simplecache"])
+def test_a_front_through_which_a_file_cannot_be_written_and_read_is_refused(front):
+    """If one of these can do both in a newer fsspec, it may be accepted."""
+    with pytest.raises((NasError, CheckpointLost)):
+        read(write({}, f"{front}::memory://front", "name"))
+    read(write({}, "simplecache::memory://front", "name"))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("/dev/null", "it is a device, a pipe or a socket"),
+        ("pipe", "it is a device, a pipe or a socket"),
+        ("link", "it is a device, a pipe or a socket"),
+        ("x" * 300, "File name too long"),
+        (f"{'x' * 250}/{'x' * 250}/s.db", "its whole path has .* bytes, and SQLite opens at most 504"),
+    ],
+    ids=["device", "pipe", "link", "name", "path"],
+)
+def test_a_file_that_can_be_no_database_is_named(name, why, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    with pytest.raises(StoreError, match=f"The study database .* cannot be made: {why}"):
+        check_storage(str(tmp_path / name))
+
+
+def test_the_longest_path_that_is_accepted_is_one_that_sqlite_opens(tmp_path, monkeypatch):
+    folder = tmp_path / ("x" * 200) / ("y" * 200)
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    for spare in (0, 1):
+        file = Path("z" * (LONGEST - len(str(folder)) - 1 + spare))
+        if spare:
+            with pytest.raises(StoreError):
+                check_storage(str(file))
+            with pytest.raises(sqlite3.OperationalError):
+                sqlite3.connect(file)
+        else:
+            assert check_storage(str(file)) == file
+            sqlite3.connect(file).close()
 
 
 def test_a_url_whose_package_is_not_installed_names_the_package(monkeypatch):
