@@ -15,6 +15,9 @@ from searchspace.errors import nearest
 SMALLEST, LARGEST = 1e-100, 1e100  # of a direction: the square of its length must be neither 0 nor infinite
 MOST_STEPS = 1_000_000  # of all directions that NSGA-III makes of its `dividing_parameter`: a second and 100 MB
 LEAST = {"n_startup_trials": 0, "inc_popsize": -1}  # of whole numbers that may be below 1
+# TPE compares each candidate with all trials: with 20 holes and 1,000 trials, 10,000 candidates take 6 to 14 s and
+# 300 MB for each proposal, and 100,000 take minutes and 2.5 GB.
+MOST = {"n_ei_candidates": 10_000}
 TYPES: dict[str, Any] = {
     "bool": Annotated[bool, Field(strict=True)],
     "float": Number,
@@ -52,7 +55,8 @@ def _checked(name: str, annotation: Any, value: Any, objectives: int) -> Any:
     if value is None and kind != written:
         return None
     if kind == "int":
-        number = converted(Annotated[Whole, Field(ge=LEAST.get(name, 1), le=MOST_TRIALS)], value, name)
+        limits = Field(ge=LEAST.get(name, 1), le=MOST.get(name, MOST_TRIALS))
+        number = converted(Annotated[Whole, limits], value, name)
         return _divided(number, objectives) if name == "dividing_parameter" else number
     if kind in TYPES:
         return converted(TYPES[kind], value, name)

@@ -102,6 +102,7 @@ def test_the_sampler_may_be_written_without_its_option(space):
         ({"n_startup_trials": []}, "option 'n_startup_trials': must be a valid integer"),
         ({"n_startup_trials": float("inf")}, "option 'n_startup_trials': must be a valid integer"),
         ({"n_ei_candidates": 0}, "option 'n_ei_candidates': must be greater than or equal to 1"),
+        ({"n_ei_candidates": 10_001}, "option 'n_ei_candidates': must be less than or equal to 10000"),
         ({"prior_weight": float("nan")}, "option 'prior_weight': must be a finite number"),
         ({"multivariate": 1}, "option 'multivariate': must be a valid boolean"),
         ({"gamma": 3}, r"option 'gamma': must be left out, because YAML has no value of the type Callable"),
