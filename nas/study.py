@@ -32,6 +32,7 @@ from nas.store import Study as Record
 from nas.store.database import secrets
 from nas.store.limits import LONGEST_LEASE
 from nas.store.records import SEARCH
+from nas.upkeep.places import check_storage
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 
@@ -325,6 +326,8 @@ def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | N
         return _opened(store, lambda: record)
     config = searchfile.loaded(config, "nas.open_study")
     config = config.model_copy(update={"study": name, "storage": location.url(url)})
+    if launch.begins_file(check_storage(config.storage)):
+        launch.check_first(config)  # before there is a file
     store = launch.open_for(config)
     return _opened(store, lambda: launch.enter(store, config), config)
 

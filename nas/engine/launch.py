@@ -13,6 +13,7 @@ from nas import report as reports
 from nas.config import checks, factory
 from nas.config.schema import SETTLED, Named, SearchConfig
 from nas.engine.ending import same_trials, trains_nothing
+from nas.engine.forecast import forecast
 from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
@@ -29,7 +30,7 @@ from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.opening import damage_of_opened
 from nas.training.unit import device_here
 from nas.upkeep import cleaning
-from nas.upkeep.places import check_storage, make_checkpoints
+from nas.upkeep.places import check_checkpoints, check_storage, make_checkpoints
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
@@ -109,7 +110,7 @@ def search(
     """
     if retry_failed is not None:
         kind_of_failure(retry_failed)
-    store = open_for(config)
+    store = _open(config, runner)
     with _closed_after_an_error(store):
         return _search(store, config, quiet, runner, retry_failed=retry_failed)
 
@@ -119,7 +120,7 @@ def finals(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
 
     Raises NasError, also for a study whose search has not ended.
     """
-    store = open_for(config)
+    store = _open(config, runner)
     with _closed_after_an_error(store):
         ended = next((each for each in store.studies() if each.name == config.study), None)
         if ended is not None:
@@ -153,8 +154,7 @@ def _search(
     known = next((each for each in store.studies() if each.name == config.study), None)
     if retry_failed is not None or may_train(store, known, config):
         # before the study is there, and before something is trained in vain
-        if runner is None:
-            check_device(config)
+        check_trains(config, here=runner is None)
         make_checkpoints(config.checkpoints, check_storage(config.storage))
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
@@ -207,6 +207,14 @@ def _retried(running: Search, kind: str) -> str:
     return f"{said}. {plural(finals, 'final')} failed too ({kind}); finals are not tried again." if finals else said
 
 
+def _open(config: SearchConfig, runner: Runner | None) -> Store:
+    """As `open_for`. A new search that is refused makes no file."""
+    if begins_file(check_storage(config.storage)):
+        check_trains(config, here=runner is None)
+        check_first(config)
+    return open_for(config)
+
+
 def open_for(config: SearchConfig) -> Store:
     """The study database. The folder of a SQLite file is created; raises StoreError if that is impossible."""
     file = check_storage(config.storage)
@@ -216,6 +224,18 @@ def open_for(config: SearchConfig) -> Store:
         except OSError as error:
             raise StoreError(f"The folder of the study database {file} cannot be made: {error}.") from error
     return open_store(config.storage)
+
+
+def begins_file(file: Path | None) -> bool:
+    """Whether a study would be the first in this SQLite file: it does not exist, or is empty. None is PostgreSQL."""
+    return file is not None and (not file.exists() or not file.stat().st_size)
+
+
+def check_first(config: SearchConfig) -> None:
+    """Raise UsageError if `enter` would refuse the study that would be the first in its file. It makes no file."""
+    check_finals(config, known=False)
+    check_new(config, factory.objectives(config))
+    with_learned(config)
 
 
 def enter(store: Store, config: SearchConfig) -> Study:
@@ -293,12 +313,21 @@ def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
 
 
 def check_device(config: SearchConfig) -> None:
-    """Raise UsageError if units run on this machine, and it does not have their device. Workers of Ray may have it.
-
-    `nas plan` calls it too.
-    """
+    """Raise UsageError if units run on this machine, and it does not have their device. Workers of Ray may have it."""
     if config.runner.name == "inline":
         device_here(config.device)
+
+
+def check_trains(config: SearchConfig, *, here: bool = True) -> None:
+    """Raise NasError if a search could not train: its device or the place of its checkpoints is missing, or its
+    scheduler gives a forecast that breaks the contract. here: the runner is the one that the search file names.
+
+    `nas plan` calls it too, so both commands reject the same files.
+    """
+    if here:
+        check_device(config)
+    check_checkpoints(config.checkpoints, check_storage(config.storage))
+    forecast(config)
 
 
 def check_runner(runner: object) -> None:

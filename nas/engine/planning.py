@@ -29,7 +29,7 @@ from nas.report.tables import duration, short, size
 from nas.store import open_reader
 from nas.training.unit import device_here
 from nas.upkeep.disk import existing, free_bytes
-from nas.upkeep.places import check_checkpoints, check_storage, checkpoint_folder
+from nas.upkeep.places import check_storage, checkpoint_folder
 from nas.upkeep.policy import Keep, most_kept
 from nas.work import Outcome, Work
 from searchspace.model.architecture import Architecture
@@ -309,17 +309,16 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
     not be made.
     """
     file = check_storage(config.storage)
-    if file is not None and (not file.exists() or not file.stat().st_size):  # a search begins an empty file too
-        return _new(config, file, objectives), with_learned(config)
+    if launch.begins_file(file):
+        return _new(config, objectives), with_learned(config)
     with open_reader(config.storage) as store:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
-            return _new(config, file, objectives), with_learned(config, store)
+            return _new(config, objectives), with_learned(config, store)
         launch.check_finals(config, known=True)
         launch.check_continues(store, study, config)
         if launch.may_train(store, study, config):
-            launch.check_device(config)
-            check_checkpoints(config.checkpoints, file)
+            launch.check_trains(config)
         for each in objectives:
             each.begin(Search(evidence=partial(evidence, store, study)))
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
@@ -329,9 +328,8 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
         return text, settle(config, SearchConfig.stored(study.config))
 
 
-def _new(config: SearchConfig, database: Path | None, objectives: Sequence[Objective]) -> str:
-    launch.check_device(config)
-    check_checkpoints(config.checkpoints, database)
+def _new(config: SearchConfig, objectives: Sequence[Objective]) -> str:
+    launch.check_trains(config)
     launch.check_finals(config, known=False)
     launch.check_new(config, objectives)
     return "new"

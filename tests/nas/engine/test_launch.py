@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import nas
 from nas.config import factory
+from nas.config.schema import Named
 from nas.engine import launch, planning
 from nas.errors import NasError, StoreError, UsageError
+from nas.schedulers.full import Full
+from nas.schedulers.registry import registry
 from nas.store import TrialState, open_store
 
 NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
@@ -74,6 +78,26 @@ def test_a_plan_rejects_checkpoints_as_a_search_does(describe, tmp_path):
     for command in (lambda: launch.search(wrong, quiet=True), lambda: planning.found(wrong, factory.objectives(wrong))):
         with pytest.raises(UsageError, match=r"checkpoints: the folder .* is not a folder"):
             command()
+
+
+WRONG = {  # changes of a search file that are found after it was read
+    "checkpoints": {"checkpoints": "foo://x"},
+    "device": {"device": "cuda:77"},
+    "learn_from": {"strategy": Named(name="model", options={"learn_from": "gone"})},
+    "forecast": {"scheduler": Named(name="wrong", options={"steps": 1})},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_new_search_that_is_refused_makes_no_file_and_a_plan_refuses_it_too(wrong, describe, monkeypatch, tmp_path):
+    monkeypatch.setitem(registry._things, "wrong", type("Wrong", (Full,), {"forecast": lambda self, trials: 5}))
+    config = describe(objectives="[loss]").model_copy(update=WRONG[wrong])
+    messages = []
+    for command in (launch.search, launch.finals, planning.plan):
+        with pytest.raises(NasError) as caught:
+            command(config)
+        messages.append(str(caught.value))
+    assert len(set(messages)) == 1 and not list(tmp_path.rglob("*.db"))
 
 
 @pytest.mark.parametrize("place", ["{}/tried.db", "{}/tried.db/x", "{}/runs/../tried.db", "file://{}/tried.db"])
@@ -238,13 +262,14 @@ def own(describe, tmp_path):
         ('{"run/steps": 1.0}', "The task Own: A metric of a task cannot be called 'run/steps'"),
     ],
 )
-def test_an_objective_of_a_new_study_that_the_task_does_not_return_is_refused(metrics, why, own):
+def test_an_objective_of_a_new_study_that_the_task_does_not_return_is_refused(metrics, why, own, tmp_path):
     config = own(metrics, "[{metric: accuracy}, parameters]")
     for refuse in (planning.plan, launch.search):
         with pytest.raises(UsageError, match=re.escape(why)):
             refuse(config)
-    with launch.open_for(config) as store:
-        assert store.studies() == []
+    with pytest.raises(UsageError, match=re.escape(why)):
+        nas.open_study(config.storage, "tried", config)
+    assert not list(tmp_path.rglob("*.db"))
 
 
 @pytest.mark.parametrize(
