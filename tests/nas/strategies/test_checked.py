@@ -16,6 +16,7 @@ from nas.strategies.contract import NothingLeft, Proposal, Result, Started
 from nas.strategies.random import Random
 from nas.strategies.registry import registry, strategy
 from searchspace.errors import SpaceError
+from searchspace.model.architecture import Architecture
 from searchspace.space.point import Point
 from searchspace.space.space import Space
 
@@ -28,6 +29,16 @@ body:
 """)
 POINT = SPACE.sample(random.Random(0))
 OTHER = next(SPACE.neighbours(POINT, random.Random(0)))
+
+
+def deferred(hash):
+    """The architecture of `POINT`, which claims to have this hash."""
+    return Architecture.deferred(hash, lambda: POINT.architecture)
+
+
+def of_kind(**methods):
+    """The architecture of `POINT` in a class with other methods."""
+    return type("Mine", (Architecture,), methods)(POINT.architecture.root)
 
 
 def checked(**methods):
@@ -90,10 +101,34 @@ def test_a_proposal_is_checked(answer, expected):
         (Point({"width": 17}, POINT.architecture), r"a point of the space \(.*17 does not fit"),
         (Point({**POINT.choices, "more": 1}, POINT.architecture), r"a point of the space \(.*no such hole"),
         (Point({}, SimpleNamespace(hash="a")), "whose point has an Architecture"),
+        (Point({}, deferred("a")), "a point whose architecture is the one that its text describes"),
+        (Point(POINT.choices, deferred("a")), "a point whose architecture is the one that its choices give"),
+        (Point({}, of_kind(text=lambda self: "width: [")), r"an architecture whose text is valid \("),
     ],
 )
-def test_a_point_is_what_the_study_makes_again_from_its_choices(point, expected):
+def test_a_point_is_what_the_study_makes_again_from_what_it_stores(point, expected):
     with pytest.raises(StrategyProblem, match=rf"'mine' broke its contract: ask\(0, 1, 0\) answered .*{expected}"):
+        proposing(Proposal(point, "m")).ask(0)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        Point({}, deferred(POINT.architecture.hash)),
+        Point(type("Choices", (dict,), {"items": None})(POINT.choices), POINT.architecture),
+        Point(POINT.choices, of_kind(text=lambda self: "width: [")),
+    ],
+)
+def test_what_is_lazy_or_of_another_class_becomes_plain(point):
+    (found,) = proposing(Proposal(point, "m")).ask(0)
+    assert found.point == point and found.point.architecture.text() == POINT.architecture.text()
+    assert type(found.point) is Point and type(found.point.choices) is dict
+    assert type(found.point.architecture) is Architecture
+
+
+def test_an_error_of_a_deferred_architecture_names_the_strategy():
+    point = Point({}, Architecture.deferred("a", lambda: {}["no such key"]))
+    with pytest.raises(StrategyProblem, match=r"'mine' raised an error in ask\(0, 1, 0\):\nTraceback"):
         proposing(Proposal(point, "m")).ask(0)
 
 
@@ -111,7 +146,7 @@ def test_the_values_become_plain():
         assert found == Proposal(POINT, "m", (0, 1))
         assert type(found.operator) is str and [type(each) for each in found.parents] == [int, int]
     plain = Proposal(POINT, "m", (0,))
-    assert asking([plain]).ask(2)[0] is plain
+    assert asking([plain]).ask(2) == [plain] and asking([plain]).ask(2)[0].point.architecture is POINT.architecture
     assert asking([]).ask(2) == []
 
 
