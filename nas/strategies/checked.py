@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from nas.errors import AnswerProblem
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from searchspace.space.space import Space
 
 
-PARENTS = "a proposal whose parents are a tuple of numbers of trials (ints)"
+MOST_PARENTS = 256  # of one proposal; ours have two at most
+LONGEST_OPERATOR = 200  # characters
+PARENTS = f"a proposal whose parents are a tuple of numbers of trials (ints), at most {MOST_PARENTS}"
+OPERATOR = f'a proposal whose operator is text on one line, at most {LONGEST_OPERATOR} characters, such as "mutation"'
 
 
 class StrategyProblem(AnswerProblem):
@@ -42,7 +46,7 @@ class CheckedStrategy:
         answer = self._ask(call, "ask", number, count, attempt, most=count)
         if not isinstance(answer, tuple) or len(answer) > count:
             self._answers.refuse(call, answer, f"a list of Proposal(point, operator, parents), at most {count}")
-        return [self._proposal(each, call) for each in answer]
+        return [self._proposal(each, call, trial) for trial, each in enumerate(answer, number)]
 
     def start(self, started: Started) -> None:
         """See `Strategy.start`. Raises StrategyProblem or SpaceError."""
@@ -67,19 +71,21 @@ class CheckedStrategy:
         except SpaceError as error:  # clear, but the strategy may have caused it with a value that does not fit
             raise SpaceError(f"The strategy {self.name!r} in {call}: {error}") from error
 
-    def _proposal(self, answer: object, call: str) -> Proposal:
-        """One proposal of an answer of `ask`, in plain Python values."""
-        found, expected = self._answers.attempt(lambda: call, _read, answer, self.space)
+    def _proposal(self, answer: object, call: str, trial: int) -> Proposal:
+        """The proposal for `trial` of an answer of `ask`, in plain Python values."""
+        found, expected = self._answers.attempt(lambda: call, _read, answer, trial, self.space)
         if found is None:
             self._answers.refuse(call, [answer], expected)
         return found
 
 
-def _read(answer: object, space: Space) -> tuple[Proposal | None, str]:
-    """`plain(answer)` with its point made again, or (None, what it must be and is not)."""
+def _read(answer: object, trial: int, space: Space) -> tuple[Proposal | None, str]:
+    """`plain(answer)` for `trial` with its point made again, or (None, what it must be and is not)."""
     found, expected = plain(answer)
     if found is None:
         return None, expected
+    if max(found.parents, default=-1) >= trial:  # pending ones and those before it in its batch are earlier too
+        return None, f"a proposal for trial {trial}, whose parents are earlier trials"
     point, expected = _made(found.point, space)
     return None if point is None else replace(found, point=point), expected
 
@@ -92,12 +98,12 @@ def plain(answer: object) -> tuple[Proposal | None, str]:
     choices, hash = getattr(point, "choices", None), getattr(getattr(point, "architecture", None), "hash", None)
     if not isinstance(choices, dict) or not isinstance(hash, str):
         return None, "a proposal whose point has choices and an architecture, such as space.sample(rng)"
-    if not isinstance(operator, str) or not operator.isprintable():
-        return None, 'a proposal whose operator is text on one line, such as "mutation"'
+    if not isinstance(operator, str) or not operator.isprintable() or len(operator) > LONGEST_OPERATOR:
+        return None, OPERATOR
     if not isinstance(parents, Collection) or isinstance(parents, str | bytes | Mapping):
         return None, PARENTS
-    numbers = tuple(map(whole, parents))
-    if not all(0 <= each <= MOST for each in numbers):
+    numbers = tuple(map(whole, islice(parents, MOST_PARENTS + 1)))
+    if len(numbers) > MOST_PARENTS or not all(0 <= each <= MOST for each in numbers):
         return None, PARENTS
     return Proposal(point, str.__str__(operator), numbers), ""
 

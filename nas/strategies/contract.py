@@ -59,7 +59,7 @@ training or a probe, and for one that has no value for this architecture. A stra
 
 @dataclass(frozen=True)
 class Proposal:
-    """A point to try, the operator that made it and the numbers of its parents' trials."""
+    """A point to try, the operator that made it and the numbers of its parents' trials, which are earlier ones."""
 
     point: Point
     operator: str

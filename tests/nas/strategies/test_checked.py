@@ -62,7 +62,7 @@ WRONG = [
     (Proposal(Point([1], POINT.architecture), "m"), "whose point has choices and an architecture"),
     *(
         (Proposal(POINT, operator), "whose operator is text on one line")
-        for operator in (5, None, b"m", "a\nb", "\ud800")
+        for operator in (5, None, b"m", "a\nb", "\ud800", "m" * 201)
     ),
     *(
         (Proposal(POINT, "m", parents), "whose parents are a tuple of numbers of trials")
@@ -78,6 +78,8 @@ WRONG = [
             (-1,),
             (10**30,),
             {1: 2},
+            range(257),
+            range(2**31),
         )
     ),
 ]
@@ -130,6 +132,19 @@ def test_an_error_of_a_deferred_architecture_names_the_strategy():
     point = Point({}, Architecture.deferred("a", lambda: {}["no such key"]))
     with pytest.raises(StrategyProblem, match=r"'mine' raised an error in ask\(0, 1, 0\):\nTraceback"):
         proposing(Proposal(point, "m")).ask(0)
+
+
+@pytest.mark.parametrize(("parents", "trial"), [((3,), 3), ((0, 4), 3)])
+def test_a_parent_is_an_earlier_trial(parents, trial):
+    with pytest.raises(StrategyProblem, match=rf"a proposal for trial {trial}, whose parents are earlier trials"):
+        proposing(Proposal(POINT, "m", parents)).ask(trial)
+    with pytest.raises(StrategyProblem, match=rf"a proposal for trial {trial}, whose parents are earlier trials"):
+        asking([Proposal(OTHER, "m"), Proposal(POINT, "m", parents)]).ask(trial - 1, 2)
+
+
+def test_a_parent_may_be_pending_or_before_it_in_its_batch():
+    batch = [Proposal(OTHER, "m", range(2)), Proposal(POINT, "m", (1, 2))]
+    assert [each.parents for each in asking(batch).ask(2, 2)] == [(0, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("answer", [None, 5, [Proposal(POINT, "m")] * 3, repeat(Proposal(POINT, "m"))])
