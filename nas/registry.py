@@ -138,9 +138,9 @@ class Registry:
             return thing(**given, **values)
         except (ValueError, TypeError) as error:
             raise UsageError(f"{self.kind} {name!r}: {error}") from error
-        except NasError:
+        except (NasError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit, GeneratorExit) as error:
+        except BaseException as error:
             if not self.names_errors:
                 raise
             said = traceback_of(error)

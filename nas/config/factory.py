@@ -53,9 +53,9 @@ def gather_task(config: SearchConfig, folder: Path) -> SearchConfig:
         check_declared(task)
         task.requires()
         return found.model_copy(update={"vocabulary": vocabulary(found)})
-    except NasError:
+    except (NasError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except BaseException as error:
         where = str(folder / config.task.name)
         raise UsageError(f"The task file cannot be used:\n{own_traceback(error, where)}") from error
 

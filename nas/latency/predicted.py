@@ -222,7 +222,9 @@ def turned_into(kind: type[Exception], what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         if poisons(error):
             raise
         raise kind(f"{what}: {type(error).__name__}: {error}") from error

@@ -34,7 +34,7 @@ class Answers:
         """What `method` answers. call: the call as text, if not all arguments can be shown.
 
         most: read an answer of several things into a tuple, but no more than `most` and one: it may be endless. Raises
-        a problem for an error, but lets a NasError or SpaceError pass.
+        a problem for an error, but lets a NasError, a SpaceError or Ctrl-C pass.
         """
 
         def answered() -> Any:
@@ -46,16 +46,16 @@ class Answers:
     def attempt(self, call: Callable[[], str], read: Callable[..., Any], *arguments: object) -> Any:
         """`read(*arguments)`, which runs code of the thing or reads its answer to `call`.
 
-        Raises a problem for an error, but lets a NasError or SpaceError pass. If the thing's base class has refused an
-        answer, the problem names the thing.
+        Raises a problem for an error, but lets a NasError, a SpaceError or Ctrl-C pass. If the thing's base class has
+        refused an answer, the problem names the thing.
         """
         try:
             return read(*arguments)
         except Refused as error:
             raise self.problem(f"{self.who} broke its contract: {error}") from error
-        except (NasError, SpaceError):
+        except (NasError, SpaceError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit, GeneratorExit) as error:
+        except BaseException as error:
             raise self.problem(f"{self.who} raised an error in {call()}:\n{traceback_of(error)}") from error
 
     def refuse(self, call: str, answer: object, expected: str) -> NoReturn:
@@ -72,7 +72,9 @@ def shown(answer: object) -> str:
     """`answer` as text; its middle is left out if it is long."""
     try:
         return shortened(repr(answer))
-    except (Exception, SystemExit, GeneratorExit) as error:  # also of a whole number of 4,301 digits
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also of a whole number of 4,301 digits
         return f"a {type(answer).__name__} that cannot be written ({type(error).__name__})"
 
 

@@ -64,7 +64,9 @@ def _run(name: str, path: str, text: str) -> ModuleType:
     block_types()  # ours first, so that a file that takes one of their names is the one that fails
     try:
         module = source.run(name, path, text, SECONDS)
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         forget(name)
         again = TWICE.format(path) if "are called" in str(error) else ""
         raise BlockProblem(f"The file of blocks cannot be used:\n{source.own_traceback(error, path)}{again}") from error

@@ -75,7 +75,9 @@ class CheckedScheduler:
         answer = self._answers.ask("is_last", number, rung, steps)
         try:
             return bool(answer)
-        except (Exception, SystemExit, GeneratorExit):  # an array of several values has no truth
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # an array of several values has no truth
             self._answers.refuse(f"is_last({number}, {rung}, {steps})", answer, "True or False")
 
     def horizon(self, number: int) -> int:

@@ -268,6 +268,7 @@ def test_what_the_users_own_task_raises_is_told_with_its_line(tmp_path):
         ("def broken(:\n", "SyntaxError"),
         ("raise SystemExit(3)\n", "SystemExit"),
         ("raise GeneratorExit\n", "GeneratorExit"),
+        ("raise BaseException('all')\n", "BaseException: all"),
         (OWN.replace('return {"kind"', 'raise SystemExit(0)\n        return {"kind"'), 'mine.py", line 11'),
         ("x = 1\n", "must define one complete subclass"),
     ]:

@@ -234,7 +234,7 @@ def test_a_piece_that_does_not_run_alone_is_no_reason_to_stop(monkeypatch):
         Predictor(table(), SETTING).sum(architecture("[gru]"))
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), BaseException("all")])
 def test_a_block_that_would_end_python_does_not_run(error):
     with (
         pytest.raises(CannotRun, match=f"it does not run: {type(error).__name__}"),

@@ -8,6 +8,10 @@ from nas.errors import AnswerProblem, UsageError
 from nas.own.answers import Answers, Refused, shown, whole
 
 
+class Own(BaseException):
+    """An error that no `except Exception` catches."""
+
+
 class Mine:
     def endless(self):
         return count()
@@ -29,7 +33,7 @@ def test_an_endless_answer_is_read_to_one_more_than_is_allowed(answers):
     assert answers.ask("answered", 5, most=2) == 5
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), SystemExit(0), GeneratorExit(), RecursionError("deep")])
+@pytest.mark.parametrize("error", [KeyError("x"), SystemExit(0), GeneratorExit(), Own("hm"), RecursionError("deep")])
 def test_an_error_names_the_thing_and_the_call(answers, error):
     with pytest.raises(AnswerProblem, match=r"^The thing 'mine' raised an error in raises\(") as caught:
         answers.ask("raises", error)
@@ -53,6 +57,8 @@ def test_what_a_base_class_has_refused_names_the_thing(answers):
 def test_what_cannot_be_written_is_named_by_its_type():
     assert shown(type("Mute", (), {"__repr__": lambda self: {}[0]})()) == "a Mute that cannot be written (KeyError)"
     assert len(shown("x" * 10_000)) < 600
+    with pytest.raises(KeyboardInterrupt):
+        shown(type("Mute", (), {"__repr__": lambda self: Mine().raises(KeyboardInterrupt())})())
     assert whole(True) == whole(1.0) == -1
 
 

@@ -70,6 +70,7 @@ def test_a_search_file_names_files_of_blocks_and_keeps_their_texts(folder):
         ("mine.py", "x = 1\ny = 1 / 0\n", 'mine.py", line 2'),
         ("mine.py", "raise SystemExit(3)\n", "SystemExit"),
         ("mine.py", "raise GeneratorExit\n", "GeneratorExit"),
+        ("mine.py", "raise BaseException('all')\n", "BaseException: all"),
         ("mine.py", "x = 1\n", "mine.py registers no block"),
         ("mine.py", EXAMPLE.replace('"token_shift"', '"gru"'), "called 'gru'"),
         ("mine.py", EXAMPLE.replace('"token_shift"', '"decoder"'), "a block of another role has this name"),
