@@ -235,7 +235,7 @@ def check_first(config: SearchConfig) -> None:
     """Raise UsageError if `enter` would refuse the study that would be the first in its file. It makes no file."""
     check_finals(config, known=False)
     check_new(config, factory.objectives(config))
-    with_learned(config)
+    settle(with_learned(config))
 
 
 def enter(store: Store, config: SearchConfig) -> Study:

@@ -305,16 +305,16 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
     exist is not created.
 
     Raises UsageError or SpaceError if the study there is another search, if an objective cannot be evaluated here, if
-    no checkpoint could be written, or if units run here and their device is missing; StoreError if the database could
-    not be made.
+    a part settles what a study cannot keep, if no checkpoint could be written, or if units run here and their device is
+    missing; StoreError if the database could not be made.
     """
     file = check_storage(config.storage)
     if launch.begins_file(file):
-        return _new(config, objectives), with_learned(config)
+        return _new(config, objectives), settle(with_learned(config))
     with open_reader(config.storage) as store:
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
-            return _new(config, objectives), with_learned(config, store)
+            return _new(config, objectives), settle(with_learned(config, store))
         launch.check_finals(config, known=True)
         launch.check_continues(store, study, config)
         if launch.may_train(store, study, config):

@@ -10,12 +10,16 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from nas.config import factory
 from nas.config.schema import Named, SearchConfig
 from nas.engine.audit import MOST
 from nas.engine.forecast import Rates, affordable
 from nas.errors import UsageError
+from nas.own.settled import checked
 from nas.strategies import auto as automatic
 from nas.upkeep.policy import EARLIER
 
@@ -27,7 +31,7 @@ SAMPLES = 9  # random architectures whose median of FLOPs stands in for those of
 def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchConfig:
     """`config` with the options that it leaves out: those of `study`, or today's defaults if the study is new.
 
-    Raises UsageError for an option that is invalid.
+    Raises UsageError for an option that is invalid, or if a part settles what a study cannot keep.
     """
     config = _chosen(config, study)
     planned = _planned_trials(config)
@@ -35,8 +39,8 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
         "audited": MOST if study is None else study.audited,
         "learned": config.learned if study is None else study.learned,
         "step_tokens": factory.step_tokens(config),
-        "task": _settled(config.task, factory.task(config), study.task if study else None),
-        "scheduler": _settled(config.scheduler, factory.scheduler(config), study.scheduler if study else None),
+        "task": _part(config, "task", factory.task, study),
+        "scheduler": _part(config, "scheduler", factory.scheduler, study),
         "strategy": _strategy(config, config.strategy, config.main_share, planned, study.strategy if study else None),
     }
     if "keep" in config.model_fields_set or study is None:
@@ -83,7 +87,14 @@ def _automatic(config: SearchConfig, written: Named, known: Named | None) -> Nam
 
 def _strategy(config: SearchConfig, named: Named, share: float, planned: int | None, known: Named | None) -> Named:
     trials = math.ceil(share * planned - ROUNDING) if planned else None
-    return _settled(named, factory.strategy(config, factory.space(config), named, trials=trials), known)
+    make = partial(factory.strategy, config, factory.space(config), trials=trials)
+    return _settled("strategy", named, make, known)
+
+
+def _part(config: SearchConfig, kind: str, make: Callable[[SearchConfig], object], study: SearchConfig | None) -> Named:
+    """The task or the scheduler of `config`; `kind` is its key in a search file."""
+    known: Named | None = study and getattr(study, kind)
+    return _settled(kind, getattr(config, kind), lambda named: make(config.model_copy(update={kind: named})), known)
 
 
 def _planned_trials(config: SearchConfig) -> int | None:
@@ -99,10 +110,18 @@ def _typical_step_flops(config: SearchConfig) -> float:
     return statistics.median(factory.costs(config, each)[1] for each in drawn)
 
 
-def _settled(named: Named, built: object, known: Named | None) -> Named:
-    """`named` with the options that `built` settles. known: the same part as the study keeps it."""
-    found = {key: value for key, value in getattr(built, "settled", {}).items() if named.options.get(key, AUTO) == AUTO}
+def _settled(kind: str, named: Named, make: Callable[[Named], object], known: Named | None) -> Named:
+    """`named` with the options that it settles. make: makes the part. known: the same part as the study keeps it.
+
+    Raises AnswerProblem if it settles what a study cannot keep.
+    """
+    settled = checked(kind, named.name, make(named), lambda options: make(_with(named, options)))
+    found = {key: value for key, value in settled.items() if named.options.get(key, AUTO) == AUTO}
     if known is not None:
         same = known.name == named.name
         found = {key: known.options[key] for key in found if same and key in known.options}
-    return named.model_copy(update={"options": {**named.options, **found}}) if found else named
+    return _with(named, found) if found else named
+
+
+def _with(named: Named, options: Mapping[str, Any]) -> Named:
+    return named.model_copy(update={"options": {**named.options, **options}})

@@ -7,12 +7,16 @@ import pytest
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.engine import launch
+from nas.engine import launch, planning
 from nas.engine.replay import replay
 from nas.engine.scores import Scores
 from nas.engine.settled import settle
 from nas.errors import UsageError
+from nas.schedulers.full import Full
+from nas.schedulers.registry import registry as schedulers
 from nas.store import open_store
+from nas.strategies.random import Random
+from nas.strategies.registry import registry as strategies
 
 KEPT = Path(__file__).parents[2] / "kept" / "studies"
 HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
@@ -117,3 +121,47 @@ def test_a_study_keeps_the_strategy_that_it_was_created_with(describe):
     automatic = describe(strategy="auto")
     assert settle(automatic, old).strategy == old.strategy
     assert settle(automatic).strategy.name == "model"
+
+
+@pytest.fixture(params=["strategy", "scheduler"])
+def settling(request, monkeypatch):
+    """`settling(settled)`: registers a strategy or scheduler `mine`, and returns the key of a search file for it."""
+    registry, base = {"strategy": (strategies, Random), "scheduler": (schedulers, Full)}[request.param]
+
+    def register(settled):
+        def init(self, *given, **named):
+            base.__init__(self, *given, **{"steps": 2} if base is Full else named)
+            self.settled = settled
+
+        monkeypatch.setitem(registry._things, "mine", type("Mine", (base,), {"__init__": init}))
+        return {request.param: "mine"}
+
+    return register
+
+
+@pytest.mark.parametrize(
+    ("settled", "said"), [(None, "settled answered None"), ({"start": {1}}, r"settled\['start'\]")]
+)
+def test_a_plan_and_a_search_reject_what_a_study_cannot_keep(describe, search, settling, settled, said):
+    config = describe(**settling(settled))
+    for run in (planning.plan, search):
+        with pytest.raises(UsageError, match=rf"The (strategy|scheduler) 'mine' broke its contract: {said}"):
+            run(config)
+    with open_store(config.storage) as store:
+        assert store.studies() == []
+
+
+def test_what_is_no_option_of_the_constructor_is_rejected_before_the_study(describe):
+    class Mine(Random):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            self.settled = {"foo": 1}
+
+    strategies._things["mine"] = Mine
+    try:
+        with pytest.raises(
+            UsageError, match=r"'mine' broke its contract: settled answered {'foo': 1}\. .*argument 'foo'"
+        ):
+            settle(describe(strategy="mine"))
+    finally:
+        del strategies._things["mine"]
