@@ -8,11 +8,12 @@ from typing import Any
 from nas.config.schema import Budget
 from nas.engine.arm import Arm
 from nas.engine.proposer import Proposer
+from nas.engine.source import ProposedNothing
 from nas.report import control
 from nas.schedulers.contract import Promotion
 from nas.store import Reader, Study
 
-MINUTES, SPACE, TRIALS = "minutes", "space", "trials"
+MINUTES, SPACE, STRATEGY, TRIALS = "minutes", "space", "strategy", "trials"
 # Options that add no trial to a search that has ended.
 WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints", "device", "limits"}
 
@@ -31,9 +32,10 @@ def end(proposer: Proposer, budget: Budget, *, time_is_up: bool = False) -> None
 
 
 def ending(proposer: Proposer, budget: Budget, *, time_is_up: bool) -> dict[str, Any]:
-    """limit: the limit of the budget that ended the search, or `space` if nothing was left to propose. not_started:
-    trials of the budget that were not started; None if it does not limit trials. not_promoted: trials that did well
-    enough to continue. Call it once, when the search has ended: the arms then count these trials as promoted."""
+    """limit: the limit of the budget that ended the search, `space` if nothing was left to propose, or `strategy` if
+    the strategy proposed nothing. not_started: trials of the budget that were not started; None if it does not limit
+    trials. not_promoted: trials that did well enough to continue. Call it once, when the search has ended: the arms
+    then count these trials as promoted."""
     arms = list(proposer.arms.values())
     started = sum(arm.trials for arm in arms)
     left = None if budget.trials is None else max(0, budget.trials - started)
@@ -42,7 +44,7 @@ def ending(proposer: Proposer, budget: Budget, *, time_is_up: bool) -> dict[str,
     if time_is_up and (left is None or left or cut):
         limit = MINUTES
     elif proposer.exhausted:
-        limit = SPACE
+        limit = STRATEGY if isinstance(proposer.exhausted, ProposedNothing) else SPACE
     else:
         limit = spent if spent and (left is None or left or cut) else TRIALS
     return {"limit": limit, "not_started": left, "not_promoted": cut}
@@ -64,7 +66,8 @@ def same_trials(options: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
 
 def trains_nothing(store: Reader, study: Study, options: Mapping[str, Any]) -> bool:
     """Whether a search that stores `options` would add nothing to `study`, and only show its result."""
-    if not study.ending or study.ending.get("limit") == MINUTES:  # with more workers there is time for more trials
+    # With more workers there is time for more trials, and a corrected strategy proposes some.
+    if not study.ending or study.ending.get("limit") in (MINUTES, STRATEGY):
         return False
     if not same_trials(options, study.config) or store.open_units(study.id):
         return False

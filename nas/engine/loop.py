@@ -26,6 +26,7 @@ from nas.config.schema import SearchConfig
 from nas.engine import leases, session
 from nas.engine.ending import end
 from nas.engine.leases import Heartbeat
+from nas.engine.source import Exhausted
 from nas.engine.units import Ended, Units
 from nas.errors import NasError
 from nas.finals import judgement, result
@@ -138,7 +139,7 @@ class Search:
             self.reporter.say(str(self.proposer.exhausted))
         end(self.proposer, self.config.budget, time_is_up=self._time_is_up())
         if not self.store.best(self.study.id, limit=1, states=TRAINED, purposes=("search",)):
-            raise _nothing_found(self.store, self.study)
+            raise _nothing_found(self.store, self.study, self.proposer.exhausted)
 
     def _finals(self) -> Report | None:
         if not self.config.finals.top:
@@ -294,13 +295,12 @@ def _folders(config: SearchConfig) -> list[Path]:
     return ([] if kept is None else [kept]) + ([] if file is None else [file.absolute().parent])
 
 
-def _nothing_found(store: Store, study: Study) -> NothingFound:
-    """The reason why a study has no result, from the failures of its trials."""
+def _nothing_found(store: Store, study: Study, exhausted: Exhausted | None) -> NothingFound:
+    """The reason why a study has no result, from the failures of its trials. exhausted: why there are no others."""
     failed = store.trials(study.id, states=(TrialState.FAILED,), purposes=("search",), limit=1000)
     if not failed:
-        return NothingFound(
-            f"The study {study.name!r} has no result: its budget was spent before a trial could finish."
-        )
+        why = exhausted or "Its budget was spent before a trial could finish."
+        return NothingFound(f"The study {study.name!r} has no result. {why}")
     kinds = Counter(trial.error_kind for trial in failed)
     first = failed[0]
     return NothingFound(

@@ -57,6 +57,7 @@ class Proposer:
         space_version: int,
     ):
         self.store, self.study, self.space, self.scores = store, study, space, scores
+        self._say, self._told_idle = say, set[str]()  # arms whose strategy proposes nothing
         self._make_arms, self._costs, self._drawing = make_arms, costs, drawing
         for each in scores.objectives:
             each.begin(Search(space, store, say, partial(evidence, store, study)))
@@ -132,6 +133,9 @@ class Proposer:
             except Exhausted as error:
                 arm.exhausted = error
                 continue
+            if arm.source.idle and arm.name not in self._told_idle:
+                self._told_idle.add(arm.name)
+                self._say(f"{arm.source.idle} The remaining points of the space are tried in its place.")
             units += self._add(arm, proposals, owners[len(units) :], seconds, budget)
             if len(units) < len(owners):
                 self.absorb()

@@ -93,7 +93,7 @@ def _strategy(config: SearchConfig, named: Named, share: float, planned: int | N
 
 def _part(config: SearchConfig, kind: str, make: Callable[[SearchConfig], object], study: SearchConfig | None) -> Named:
     """The task or the scheduler of `config`; `kind` is its key in a search file."""
-    known: Named | None = study and getattr(study, kind)
+    known: Named | None = None if study is None else getattr(study, kind)
     return _settled(kind, getattr(config, kind), lambda named: make(config.model_copy(update={kind: named})), known)
 
 

@@ -22,6 +22,10 @@ class Exhausted(NasError):
     """Everything that can be proposed has been tried."""
 
 
+class ProposedNothing(Exhausted):
+    """The strategy proposes nothing. The space may hold more, and a corrected strategy may find it."""
+
+
 class Source:
     """Proposes points that were not tried before. The order of the sources is fixed, so proposals can be replayed."""
 
@@ -31,6 +35,7 @@ class Source:
         """only_baselines: propose nothing after them, as in an arm of architectures made by hand."""
         self.space, self.strategy, self.baselines = space, strategy, baselines
         self.only_baselines = only_baselines
+        self.idle = ""  # that the strategy proposed nothing, if the remaining points were taken for this reason
 
     def propose(self, number: int, count: int, known: Collection[str]) -> list[Proposal]:
         """One to `count` proposals for the trials from `number` on; `known` are the hashes that were tried.
@@ -44,22 +49,34 @@ class Source:
             raise Exhausted("All architectures of the list have been tried.")
         if self._is_searched_through(known):
             raise Exhausted(self._searched_through())
-        why = f"{ATTEMPTS} proposals in a row had been tried already."
+        found, why = self._asked(number, count, known)
+        if found or (found := _new((Proposal(point, "the last ones") for point in self._points), count, known)):
+            return found
+        if self._is_small:
+            raise Exhausted(self._searched_through())
+        raise ProposedNothing(why) if self.idle else Exhausted(f"The space is searched through: {why}")
+
+    def _asked(self, number: int, count: int, known: Collection[str]) -> tuple[list[Proposal], str]:
+        """(new proposals of the strategy, "") or ([], why there are none). The space may still hold more."""
+        attempts, answered, self.idle = LISTED_ATTEMPTS if self._is_small else ATTEMPTS, 0, ""
         try:
-            for attempt in range(LISTED_ATTEMPTS if self._is_small else ATTEMPTS):
+            for attempt in range(attempts):
                 proposals = self.strategy.ask(number, count, attempt)
                 if found := _until_known(proposals, known):
-                    return found
+                    return found, ""
+                answered += bool(proposals)
         except NothingLeft as error:
-            why = str(error)  # the strategy finds nothing more, but the space may hold more
-        if found := _new((Proposal(point, "the last ones") for point in self._points), count, known):
-            return found
-        raise Exhausted(self._searched_through() if self._is_small else f"The space is searched through: {why}")
+            return [], str(error)
+        if answered:
+            return [], f"{answered} proposals in a row had been tried already."
+        self.idle = f"The strategy proposed nothing, {attempts} times in a row."
+        return [], self.idle
 
     def _searched_through(self) -> str:
-        """That everything was tried, and how architectures failed."""
+        """That everything was tried, whether the strategy took part to the end, and how architectures failed."""
         failures = getattr(self.strategy, "failure_summary", str)()
-        return f"{SEARCHED_THROUGH} Some failed: {failures}." if failures else SEARCHED_THROUGH
+        said = f"{SEARCHED_THROUGH} {self.idle}".rstrip()
+        return f"{said} Some failed: {failures}." if failures else said
 
     def _is_searched_through(self, known: Collection[str]) -> bool:
         """Whether every architecture of a small space is known; listed for this once half of them may be.

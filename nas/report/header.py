@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nas.store.records import Failed
 
 LISTED = 5  # trials that are named for each kind of failure
+NOTHING_LEFT = {"space": "; the space has no other architecture", "strategy": "; the strategy proposed nothing more"}
 MACHINE = ("minutes", "device_seconds")  # how much fits into these depends on the machine
 
 
@@ -76,8 +77,8 @@ class Header:
         return f"{self.spending.spent['trials']}" + (f" of {planned} planned" if planned else "")
 
     def _exhausted(self) -> str:
-        """Why fewer trials were started than planned, if the space was too small for them."""
-        return "; the space has no other architecture" if (self.ending or {}).get("limit") == "space" else ""
+        """Why fewer trials were started than planned, if there was nothing left to propose."""
+        return NOTHING_LEFT.get((self.ending or {}).get("limit", ""), "")
 
     def _seeds(self) -> str:
         finals = f", finals {', '.join(map(str, self.final_seeds))}" if self.final_seeds else ""
@@ -106,7 +107,7 @@ def header(store: Reader, study: Study, trials: int | None = None, failed: Seque
 
 def cut_off(ending: Mapping[str, Any] | None, budget: Mapping[str, Any]) -> str | None:
     """A sentence about what the budget cut off; None if it cut off nothing, or the search has not ended."""
-    if not ending or ending["limit"] in ("trials", "space") or budget.get(ending["limit"]) is None:
+    if not ending or ending["limit"] in ("trials", *NOTHING_LEFT) or budget.get(ending["limit"]) is None:
         return None
     limit, value = ending["limit"], budget[ending["limit"]]
     written = f"minutes: {value:g}" if limit == "minutes" else amount(limit, value)

@@ -2,9 +2,10 @@
 
 import pytest
 
-from nas.engine.source import Exhausted, Source, chosen_point
+from nas.engine.source import Exhausted, ProposedNothing, Source, chosen_point
 from nas.errors import DamageError
 from nas.strategies.contract import Result, Started
+from nas.strategies.random import Random
 from nas.strategies.registry import make
 from searchspace.space.space import Space
 
@@ -43,6 +44,27 @@ def test_everything_that_is_left_fails(monkeypatch):
     monkeypatch.setattr(space, "sample", lambda rng, by: space.point({"width": 8}))
     with pytest.raises(Exhausted, match=r"known to fail \(1 are\): 1 no value\. Look at their errors"):
         source.propose(2, 1, known)
+
+
+class Idle(Random):
+    def ask(self, number, count=1, attempt=0):
+        return []
+
+
+def test_a_strategy_that_proposes_nothing_is_the_reason():
+    space = Space.parse(LARGE)
+    with pytest.raises(ProposedNothing, match=r"^The strategy proposed nothing, 500 times in a row\.$"):
+        Source(space, Idle(space, seed=0)).propose(0, 1, set())
+
+
+def test_the_remaining_points_stand_in_for_a_strategy_that_proposes_nothing():
+    space = Space.parse(SMALL)
+    source = Source(space, Idle(space, seed=0))
+    assert source.propose(0, 1, set())[0].operator == "the last ones"
+    assert source.idle == "The strategy proposed nothing, 50 times in a row."
+    known = {point.architecture.hash for point in space.enumerate()}
+    with pytest.raises(Exhausted, match=r"has been tried\. The strategy proposed nothing, 50 times in a row\.$"):
+        source.propose(4, 1, known)
 
 
 def test_choices_that_give_another_architecture_are_damage():

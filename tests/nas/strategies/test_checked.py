@@ -9,7 +9,7 @@ import pytest
 
 from nas.engine import launch
 from nas.engine.replay import replay
-from nas.errors import StoreError, UsageError
+from nas.errors import NasError, StoreError, UsageError
 from nas.strategies.base import StrategyBase
 from nas.strategies.checked import CheckedStrategy, StrategyProblem
 from nas.strategies.contract import NothingLeft, Proposal, Result, Started
@@ -261,3 +261,24 @@ def test_a_search_ends_with_the_error_of_a_strategy(describe, search, registered
     registered()
     with search(config) as result:
         assert [trial.rung for trial in result.store.trials(result.study.id)] == [0, 0]
+
+
+def until(last):
+    """A method `ask` that proposes nothing for the trials after `last`."""
+    return lambda self, number, count=1, attempt=0: [] if number > last else Random.ask(self, number, count, attempt)
+
+
+def test_a_search_whose_strategy_proposes_nothing_says_so_and_goes_on_with_a_corrected_one(
+    describe, search, registered
+):
+    space = "{kind: decoder, width: !int [8, 4000], vocabulary: 256, position: none, body: {feed_forward: {expand: 1}}}"
+    registered(ask=until(-1))
+    config = describe(strategy="mine", budget="{trials: 3}", space=space)
+    with pytest.raises(NasError, match=r"has no result\. The strategy proposed nothing, 500 times in a row\.$"):
+        search(config)
+    registered(ask=until(0))
+    with search(config) as result:
+        assert dict(result.header.lines())["trials"].startswith("1 of 3 planned started; the strategy proposed nothing")
+    registered()
+    with search(config) as result:
+        assert result.header.lines()[0] == ("trials", "3 of 3 planned started; none failed")
