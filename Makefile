@@ -5,8 +5,8 @@ BIN = $(or $(VENV),.venv)/bin
 SEARCH ?= examples/quickstart.yaml
 STUDY ?= quickstart
 TESTS ?= tests
-# Two more than there are cores: a test that waits leaves its core to others.
-WORKERS = import os; print(min(4, (os.cpu_count() or 1) + 2))
+# As many as there are cores; tests that wait have one more process (tests/workers.py).
+WORKERS = import os; print(min(4, os.cpu_count() or 1))
 GPU_PYTHON ?= $(or $(wildcard $(BIN)/python),python3)
 
 .PHONY: help search test lint format setup gpu clean

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,18 +68,22 @@ if not os.environ.get("NAS_EXPLORE") and hasattr(providers, "is_local_module_fil
     providers.is_local_module_file = lambda path: False
 
 
-# Files that take long start first, so that none runs alone at the end. Those that mostly wait, and those that keep a
-# processor busy, take turns, so that there is work for every processor.
-WAITING = ("test_chaos.py", "test_browser.py", "test_interrupt.py", "test_leases.py", "test_ray.py")
-WAITING += ("test_ray_restart.py", "test_children.py", "test_isolation.py", "test_decorator.py")
+# Files that mostly wait, the longest waits first: `tests.workers` runs them beside the others.
+WAITING = ("test_chaos.py", "test_ray_restart.py", "test_browser.py", "test_interrupt.py", "test_isolation.py")
+WAITING += ("test_leases.py", "test_races.py", "test_connection.py", "test_process_runner.py", "test_ask.py")
+WAITING += ("test_ray.py", "test_children.py")
+# Files that take long start first, so that none runs alone at the end.
 BUSY = ("test_contract.py", "test_graphs.py", "test_ahead_of_time.py", "test_tutorial.py", "test_huggingface.py")
-BUSY += ("test_operations.py", "test_every_strategy.py", "test_gpu.py", "test_studies.py", "test_loop.py")
-LONGEST = [name for both in zip_longest(BUSY, WAITING) for name in both]
+BUSY += ("test_operations.py", "test_every_strategy.py", "test_studies.py", "test_trust.py", "test_loop.py")
+LONGEST = WAITING + BUSY
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests come first. Tests marked `cuda` need a GPU, and say so where there is none."""
+    """The longest tests come first, those that wait are marked, and tests that need a GPU say so without one."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    for item in items:
+        if item.path.name in WAITING:
+            item.add_marker("waits")
     marked = [item for item in items if item.get_closest_marker("cuda")]
     if marked:
         import torch

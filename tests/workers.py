@@ -1,7 +1,10 @@
-"""`pytest --workers 4`: what was collected once runs in four forks of the process, file by file.
+"""`pytest --workers 2`: what was collected once runs in two forks of the process, file by file.
 
 Nothing is imported or collected twice. Each fork takes the next file that no other took, and sends its reports. It then
 ends as pytest does without workers.
+
+More forks than there are cores make tests that compute a fifth slower, and with as many, a test that sleeps leaves its
+core idle. So files whose tests are marked `waits` have one more fork; the others take of them when they have no more.
 """
 
 import atexit
@@ -9,7 +12,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, groupby, pairwise
 from multiprocessing.connection import Connection, Pipe, wait
 
@@ -29,7 +32,13 @@ def forget_this_machine() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N forks of one process")
+    parser.addoption(
+        "--workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run the tests in N forks of one process, and those that wait in one more",
+    )
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:
@@ -50,30 +59,39 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if option.workers < 1 or option.collectonly or session.testsfailed:
         return None
     files = [list(items) for _, items in groupby(session.items, key=lambda item: item.path)]
-    places, end = os.pipe()
-    os.write(end, b"".join(number.to_bytes(PLACE, "big") for number in range(len(files))))
-    os.close(end)
+    waiting = _queue(number for number, items in enumerate(files) if items[0].get_closest_marker("waits"))
+    busy = _queue(number for number, items in enumerate(files) if not items[0].get_closest_marker("waits"))
     session.config.get_terminal_writer().flush()
     workers: dict[Connection, int] = {}
-    for _ in range(option.workers):
+    for queues in [(waiting,)] + option.workers * [(busy, waiting)]:
         source, reports = Pipe(duplex=False)
         process = os.fork()
         if process == 0:
             for each in (*workers, source):
                 each.close()  # so that writing fails when the process that reads has ended
-            _work(session, _taken(files, places), reports)
+            _work(session, _taken(files, queues), reports)
             return True
         reports.close()
         workers[source] = process
-    os.close(places)
+    for queue in (busy, waiting):
+        os.close(queue)
     _follow(session, workers)
     return True
 
 
-def _taken(files: list[list[pytest.Item]], places: int) -> Iterator[pytest.Item]:
-    """The tests of one file after the other. Of the processes that read `places`, each gets other files."""
-    while place := os.read(places, PLACE):
-        yield from files[int.from_bytes(place, "big")]
+def _queue(numbers: Iterable[int]) -> int:
+    """A pipe that holds the numbers of files. Of the processes that read it, each gets other numbers."""
+    queue, end = os.pipe()
+    os.write(end, b"".join(number.to_bytes(PLACE, "big") for number in numbers))
+    os.close(end)
+    return queue
+
+
+def _taken(files: list[list[pytest.Item]], queues: Iterable[int]) -> Iterator[pytest.Item]:
+    """The tests of one file after the other: those of the first queue, then those of the next one."""
+    for queue in queues:
+        while place := os.read(queue, PLACE):
+            yield from files[int.from_bytes(place, "big")]
 
 
 class _Sender:
