@@ -68,13 +68,13 @@ if not os.environ.get("NAS_EXPLORE") and hasattr(providers, "is_local_module_fil
     providers.is_local_module_file = lambda path: False
 
 
-# Files that mostly wait, the longest waits first: `tests.workers` runs them beside the others.
-WAITING = ("test_chaos.py", "test_ray_restart.py", "test_browser.py", "test_interrupt.py", "test_isolation.py")
-WAITING += ("test_leases.py", "test_races.py", "test_connection.py", "test_process_runner.py", "test_ask.py")
-WAITING += ("test_ray.py", "test_children.py")
+# Files that wait a lot, the longest first: `tests.workers` runs them beside the others.
+WAITING = ("test_chaos.py", "test_browser.py", "test_ray_restart.py", "test_interrupt.py", "test_isolation.py")
+WAITING += ("test_races.py", "test_leases.py", "test_ask.py", "test_process_runner.py", "test_connection.py")
 # Files that take long start first, so that none runs alone at the end.
-BUSY = ("test_contract.py", "test_graphs.py", "test_ahead_of_time.py", "test_tutorial.py", "test_huggingface.py")
-BUSY += ("test_operations.py", "test_every_strategy.py", "test_studies.py", "test_trust.py", "test_loop.py")
+BUSY = ("test_contract.py", "test_graphs.py", "test_ray.py", "test_ahead_of_time.py", "test_tutorial.py")
+BUSY += ("test_operations.py", "test_studies.py", "test_trust.py", "test_children.py", "test_every_strategy.py")
+BUSY += ("test_huggingface.py", "test_loop.py")
 LONGEST = WAITING + BUSY
 
 
