@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dashboards.analysis.tabulated import Numbers, Tabulated
+from dashboards.analysis.thinning import distinct
 from nas import pareto
 
 POINTS = 80  # trials at which the hypervolume is computed, at most
@@ -42,8 +43,8 @@ def best_so_far(table: Tabulated, objective: str, arm: str | None = None) -> Gro
         return Growth(rows, _NONE, _NONE, _NONE)
     sign = table.signs[objective]
     best = np.minimum.accumulate(sign * table.values[objective][rows])
-    changes = np.flatnonzero(np.append(True, best[1:] < best[:-1]))
-    shown = np.unique(np.append(changes, len(rows) - 1))
+    shown = np.append(True, best[1:] < best[:-1])
+    shown[-1] = True
     return Growth(rows[shown], sign * best[shown], _NONE, _NONE)
 
 
@@ -77,7 +78,7 @@ def hypervolume(table: Tabulated, objectives: Sequence[str], arm: str | None = N
     corner = [1.0 + 1e-9] * len(objectives)
     whole = pareto.hypervolume((values - low) / span, corner) or 1.0
     own = (table.minimised(objectives, rows) - low) / span
-    ends = np.unique(np.linspace(1, len(rows), min(POINTS, len(rows))).astype(int))
+    ends = distinct(np.linspace(1, len(rows), min(POINTS, len(rows))).astype(int))
     front, reached, start = own[:0], [], 0
     for end in ends:
         both = np.concatenate([front, own[start:end]])

@@ -99,12 +99,14 @@ def importances(columns: Mapping[str, Sequence[Any]], scores: Numbers, seed: int
 
     Returns [] with fewer than 12 results, or if all are equal. At most 400 trials are used.
     """
-    generator = np.random.default_rng(seed)
     known = np.flatnonzero(np.isfinite(scores))
+    if len(known) < LEAST_TRIALS or not columns:
+        return []
+    generator = np.random.default_rng(seed)
     if len(known) > MOST_TRIALS:
         known = np.sort(generator.choice(known, MOST_TRIALS, replace=False))
     y = scores[known]
-    if len(known) < LEAST_TRIALS or not columns or np.ptp(y) == 0:
+    if np.ptp(y) == 0:
         return []
     y = np.clip(y, *np.quantile(y, [0.02, 0.98]))  # else a diverged trial would dominate the variance
     x = np.stack([_encoded([column[place] for place in known.tolist()], y) for column in columns.values()], axis=1)
@@ -135,7 +137,7 @@ def _of_tree(x: Numbers, y: Numbers, generator: np.random.Generator) -> Numbers:
     """
     count = len(y)
     seen = generator.integers(0, count, count)
-    unseen = np.setdiff1d(np.arange(count), seen)
+    unseen = np.flatnonzero(np.bincount(seen, minlength=count) == 0)
     used: set[int] = set()
     tree = _grown(x[seen], y[seen], generator, used)
     own, target = x[unseen], y[unseen]

@@ -42,6 +42,11 @@ def thinned(
     return np.flatnonzero(chosen)
 
 
+def distinct(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ascending values, each once. Unlike `np.unique`, it does not import `numpy.ma`, which takes `nas report` 8 ms."""
+    return ordered[np.append(True, np.diff(ordered) > 0)[: len(ordered)]]
+
+
 def _drawn(values: NDArray[np.float64], is_log: bool) -> NDArray[np.float64]:
     """The values in proportion to their positions on an axis. Raises ValueError if a logarithm does not exist."""
     if not is_log:

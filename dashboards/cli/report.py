@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
+from nas.cli.collector import uncollected
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import note, print_json
-from searchspace.language.collecting import collected_later
 
 
 class Format(StrEnum):
@@ -22,7 +22,7 @@ class Format(StrEnum):
 
 
 @app.command()
-@collected_later()
+@uncollected()
 def report(
     study: StudyName,
     output: Annotated[

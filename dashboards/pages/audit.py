@@ -9,6 +9,7 @@ import numpy as np
 
 from dashboards.analysis.history import in_order
 from dashboards.analysis.tabulated import Numbers, Tabulated
+from dashboards.analysis.thinning import distinct
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
 from dashboards.figures.labels import labelled
 from dashboards.figures.progress import arms_of, history_figure, hypervolume_figure
@@ -113,7 +114,7 @@ def _audit(table: Tabulated, known: Mapping[str, Numbers], objective: str) -> tu
         usable = rows[np.isfinite(column[rows])]
         ends: list[int] = []
         if len(usable) >= LEAST:
-            ends = np.unique(np.geomspace(LEAST, len(usable), POINTS).astype(int)).tolist()
+            ends = distinct(np.geomspace(LEAST, len(usable), POINTS).astype(int)).tolist()
         points = [(end, correlation(column[usable[:end]].tolist(), quality[usable[:end]].tolist())) for end in ends]
         told = [(end, each) for end, each in points if each is not None]
         series.append(

@@ -24,6 +24,7 @@ from dashboards.figures.plotly import plotly
 from dashboards.figures.svg import svg
 from dashboards.server import parts
 from dashboards.server.cells import breakable, cell, marked, scales
+from dashboards.server.compiled import TEMPLATES, Compiled
 from dashboards.server.files import modules
 from dashboards.server.parameters import BadRequest, NotFound, Parameters
 from dashboards.view import Column, Table, View
@@ -70,12 +71,12 @@ def _spec(figure: Figure | Heat) -> str:
 @cache
 def environment() -> jinja2.Environment:
     """The templates. Every value is escaped unless it is `Markup`."""
+    options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("dashboards", "templates"),
-        autoescape=True,
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        bytecode_cache=Compiled(**options),
         undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        **options,
     )
     made.filters |= {
         "short": short,

@@ -15,9 +15,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 import typer.main
 
+from nas.cli.collector import uncollected
 from nas.errors import AnswerProblem, DamageError, NasError
 from searchspace.errors import SpaceError
-from searchspace.language.collecting import collected_later
 
 INTERRUPTED = 130
 EXIT_CODES = {
@@ -117,7 +117,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     try:
         words = sys.argv[1:] if arguments is None else arguments
         _check_kernels(words)
-        with collected_later():
+        with uncollected():
             discover(words[0] if words else None)  # all of them if an option is first
         try:
             command()(args=arguments, prog_name="nas")

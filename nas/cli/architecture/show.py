@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nas.cli.app import app
+from nas.cli.collector import uncollected
 from nas.cli.options import ArchitectureName, AsJson, Batch, Length, Storage, cost_shape
 from nas.cli.output import note, print_json, say
 from nas.report.tables import rendered
-from searchspace.language.collecting import collected_later
 
 if TYPE_CHECKING:
     from searchspace.lines import Drawing
@@ -20,7 +20,7 @@ SHORT = 12  # digits of a hash that people are shown
 
 
 @app.command()
-@collected_later()
+@uncollected()
 def show(
     architecture: ArchitectureName,
     length: Length = None,

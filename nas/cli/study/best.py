@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
+from nas.cli.collector import uncollected
 from nas.cli.options import AsJson, Limit, Storage, StudyName
 from nas.cli.output import note, print_rows
-from searchspace.language.collecting import collected_later
 
 
 @app.command()
-@collected_later()
+@uncollected()
 def best(
     study: StudyName,
     objective: Annotated[str | None, typer.Option(help="The objective to sort by; default: the study's first.")] = None,

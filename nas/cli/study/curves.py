@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from nas.cli.app import app
+from nas.cli.collector import uncollected
 from nas.cli.options import AsJson, Storage, StudyName, trial_option
 from nas.cli.output import note, print_json, print_rows, say
 from nas.errors import UsageError
 from nas.store.records import Trial
-from searchspace.language.collecting import collected_later
 from searchspace.wording import plural
 
 MARKS = "▁▂▃▄▅▆▇█"
@@ -44,7 +44,7 @@ def curves(
 
     Example: nas curves quickstart --to tensorboard -o curves --follow
     """
-    with collected_later():  # the imports alone: to follow a study takes hours
+    with uncollected():  # the imports alone: to follow a study takes hours
         from nas import location, report
 
     if to is None and (follow or out is not None):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from nas.cli.app import app
+from nas.cli.collector import uncollected
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import note, print_rows
-from searchspace.language.collecting import collected_later
 
 
 @app.command()
-@collected_later()
+@uncollected()
 def pareto(study: StudyName, storage: Storage = None, as_json: AsJson = False) -> None:
     """Print the Pareto front of STUDY, one trial a row, of the trials that were trained longest. Baselines are marked.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from nas.cli.app import app
+from nas.cli.collector import uncollected
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import print_json, say
-from searchspace.language.collecting import collected_later
 
 
 @app.command()
-@collected_later()
+@uncollected()
 def status(study: StudyName, storage: Storage = None, as_json: AsJson = False) -> None:
     """Print the state of STUDY: trials by state, running units, time left, the best trial, the verdict.
 

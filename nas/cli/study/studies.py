@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from nas.cli.app import app
+from nas.cli.collector import uncollected
 from nas.cli.options import AsJson, Storage
 from nas.cli.output import note, print_rows
-from searchspace.language.collecting import collected_later
 
 
 @app.command()
-@collected_later()
+@uncollected()
 def studies(storage: Storage = None, as_json: AsJson = False) -> None:
     """List the studies of a database, or of every database in runs/, with their trials and what they search.
 

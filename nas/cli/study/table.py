@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nas.cli.app import app
+from nas.cli.collector import uncollected
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import print_json, say
-from searchspace.language.collecting import collected_later
 
 if TYPE_CHECKING:
     from nas.store import Reader, Study
@@ -19,7 +19,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @app.command()
-@collected_later()
+@uncollected()
 def table(
     study: StudyName,
     out: Annotated[

@@ -1,6 +1,7 @@
 """The command line as a whole: help, exit codes, pages, completion."""
 
 import ast
+import contextlib
 import gc
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from nas.cli import app, main
 from nas.cli.app import EXIT_CODES
+from nas.cli.collector import uncollected
 from nas.cli.reference import commands, page
 from nas.config.schema import HIDDEN, Arm, Budget, Finals, Limits, Named, SearchConfig
 from nas.criteria.registry import registry as criteria
@@ -113,6 +115,17 @@ def test_the_end_of_a_command_does_not_look_for_garbage(monkeypatch):
     monkeypatch.setattr(app, "run", lambda: None)
     main()
     assert last == [gc.freeze], "first, so that it runs after all others"
+
+
+def test_what_a_command_reads_is_never_searched_for_garbage():
+    before = gc.get_freeze_count()
+    with contextlib.suppress(OSError), uncollected():
+        read = [[] for _ in range(5000)]
+        assert not gc.isenabled()
+        raise OSError
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= before + len(read)
+    assert gc.get_count()[0] < len(read)
 
 
 def test_a_reader_that_goes_away_is_no_error(finished, root):
