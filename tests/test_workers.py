@@ -1,5 +1,6 @@
 """Tests that run in forks: every report arrives, a file stays in one process, and a process that dies is no success."""
 
+import platform
 import re
 import subprocess
 import sys
@@ -8,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.workers import ONE_PROCESS, pytest_cmdline_main
+from tests.workers import ONE_PROCESS, SET_ATTRIBUTES, pytest_cmdline_main
 
+LINUX = re.match(r"(\d+)\.(\d+)", platform.release()) if platform.system() == "Linux" else None
+GRANTS_TURNS = LINUX and (int(LINUX[1]), int(LINUX[2])) >= (6, 12) and platform.machine() in SET_ATTRIBUTES
 FILES = {
     "conftest.py": "from tests.workers import pytest_addoption, pytest_cmdline_main, pytest_runtestloop",
     "test_first.py": """
@@ -102,3 +105,34 @@ def test_options_that_need_one_process_are_refused(option):
     with pytest.raises(pytest.UsageError, match=f"{option} needs all tests in one process: leave out --workers"):
         pytest_cmdline_main(SimpleNamespace(option=SimpleNamespace(workers=2, **given)))
     pytest_cmdline_main(SimpleNamespace(option=SimpleNamespace(workers=0, **given)))
+
+
+TURNS = """
+import ctypes, os, struct
+
+from tests.workers import TURN, take_long_turns
+
+GET_ATTRIBUTES = {"x86_64": 315, "aarch64": 275}[os.uname().machine]
+
+
+def turn():
+    found = ctypes.create_string_buffer(56)
+    ctypes.CDLL(None).syscall(GET_ATTRIBUTES, 0, found, 56, 0)
+    return struct.unpack_from("=IIQiIQ", found)[-1]
+
+
+if not take_long_turns():
+    print("refused")
+elif child := os.fork():
+    print(turn() == TURN, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+else:
+    os._exit(turn() == TURN)
+"""
+
+
+@pytest.mark.skipif(not GRANTS_TURNS, reason="Linux grants turns of a given length since 6.12")
+def test_a_process_that_computes_has_long_turns_and_its_children_have_not(forked):
+    done = forked(TURNS)
+    if done.stdout == "refused\n":
+        pytest.skip("the system refuses the call, as some containers do")
+    assert done.stdout == "True 0\n", done.stderr
