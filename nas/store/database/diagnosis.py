@@ -32,6 +32,7 @@ _SQLITE = (
     ("malformed", "is damaged. Keep a copy, then try `sqlite3 FILE .recover | sqlite3 NEW`, or take your last backup."),
     ("disk I/O error", "cannot be read or written: the disk reports an error. Check the disk, then run the same "
      "command again."),
+    ("invalid uri authority", "cannot be opened: in SQLite's own URL one / stands before the path, as in file:/PATH."),
     ("unable to open", "cannot be opened. Its folder must exist, and you must have write permission for it."),
 )  # fmt: skip
 

@@ -163,7 +163,7 @@ def parse(where: str | Path) -> URL:
     """The URL of a database: a path is a SQLite file, postgresql:// is PostgreSQL through psycopg.
 
     Raises StoreError if `where` is neither, is no UTF-8, is a database in memory, has an unknown user (~NAME),
-    another driver, or options behind the path of a SQLite file.
+    another driver, or options behind the path of a SQLite file. Several / at the beginning of a path become one.
     """
     if not isinstance(where, str | Path):
         raise StoreError(f"A database is named by a path or a URL, but got {where!r} ({type(where).__name__}).")
@@ -172,7 +172,7 @@ def parse(where: str | Path) -> URL:
     if isinstance(where, Path) or "://" not in where:
         if isinstance(where, str) and holds_secret(where) and not Path(where).exists():
             raise StoreError(f"What names the database looks like a URL with a password, but {FORM}")
-        return URL.create("sqlite", database=str(_expanded(Path(where))))
+        return _with_one_slash(URL.create("sqlite", database=str(_expanded(Path(where)))))
     try:
         url = make_url(where)
     except (ArgumentError, ValueError):
@@ -193,7 +193,13 @@ def parse(where: str | Path) -> URL:
             f"The path of a SQLite database takes no options, but got {', '.join(sorted(url.query))}: write "
             "sqlite:///PATH. Commands that only read never change the file."
         )
-    return url
+    return _with_one_slash(url)
+
+
+def _with_one_slash(url: URL) -> URL:
+    """The URL of a SQLite file whose path begins with one / at most: in a URI, // stands before the name of a host."""
+    path = url.database or ""
+    return url.set(database="/" + path.lstrip("/")) if path.startswith("//") else url
 
 
 def _expanded(path: Path) -> Path:

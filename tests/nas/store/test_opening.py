@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from nas.errors import StoreError
-from nas.store import open_store
+from nas.store import open_reader, open_store
+from nas.store.database.engine import parse
 
 
 @pytest.fixture
@@ -113,6 +114,14 @@ def test_a_file_that_is_no_database_says_so(tmp_path):
     assert path.read_text() == "kind: decoder\n" * 1000
 
 
+@pytest.mark.parametrize("spelling", ["/{}", "//{}", "sqlite:////{}", "sqlite://///{}", "path"])
+def test_several_slashes_before_a_path_are_one(spelling, file):
+    where = Path(f"/{file}") if spelling == "path" else spelling.format(file)
+    for opened in (open_store, open_store, open_reader):
+        with opened(where) as store:
+            assert store.database.file == file and store.database.url == parse(file)
+
+
 def test_a_damaged_file_says_so(file):
     with open_store(file) as store:
         new_study(store)
@@ -163,6 +172,7 @@ def test_the_environment_names_the_database(file, monkeypatch, tmp_path):
         (Path("\udcff.db"), "is written in UTF-8"),
         ("sqlite:///x.db?mode=ro", "takes no options, but got mode: write sqlite:///PATH"),
         ("sqlite:///file:x.db?mode=ro", "takes no options, but got mode"),
+        ("sqlite:///file://host/x.db?uri=true", "in SQLite's own URL one / stands before the path, as in file:/PATH"),
     ],
 )
 def test_a_url_that_cannot_be_is_refused(where, words):
