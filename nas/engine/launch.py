@@ -37,6 +37,8 @@ from searchspace.space.space import Space
 from searchspace.space.spacediff import diff
 from searchspace.wording import plural
 
+PLACES = ("runner", "device", "checkpoints")  # where units run, and where they write
+
 
 @dataclass(frozen=True, repr=False)
 class Result:
@@ -152,10 +154,13 @@ def _search(
     retry_failed: str | None = None,
 ) -> Result:
     known = next((each for each in store.studies() if each.name == config.study), None)
-    if retry_failed is not None or may_train(store, known, config):
+    unusable = ""
+    if known is None or retry_failed is not None or may_train(store, known, config):
         # before the study is there, and before something is trained in vain
         check_trains(config, here=runner is None)
         make_checkpoints(config.checkpoints, check_storage(config.storage))
+    else:
+        config, unusable = _usable(config, SearchConfig.stored(known.config), here=runner is None)
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]
@@ -169,6 +174,8 @@ def _search(
         config=config,
     )
     with reporter:
+        if unusable:
+            reporter.say(f"Nothing is trained, and the study keeps its runner, device and checkpoints. {unusable}")
         if runner is None and config.runner.name == "ray":
             address = config.runner.options.get("address")
             reporter.say(f"Connecting to the Ray cluster at {address}" if address else "Starting Ray on this machine")
@@ -328,6 +335,20 @@ def check_trains(config: SearchConfig, *, here: bool = True) -> None:
         check_device(config)
     check_checkpoints(config.checkpoints, check_storage(config.storage))
     forecast(config)
+
+
+def _usable(config: SearchConfig, study: SearchConfig, *, here: bool) -> tuple[SearchConfig, str]:
+    """`config` for a search that only shows the result of `study`, and "". If it could not train as it is, it has the
+    places of the study, which stay stored: (such a config, why). here: as in `check_trains`.
+    """
+    places = {name: getattr(study, name) for name in PLACES}
+    if all(getattr(config, name) == place for name, place in places.items()):
+        return config, ""
+    try:
+        check_trains(config, here=here)
+    except NasError as error:
+        return config.model_copy(update=places), str(error)
+    return config, ""
 
 
 def check_runner(runner: object) -> None:

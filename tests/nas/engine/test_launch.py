@@ -170,6 +170,7 @@ def test_a_study_that_has_ended_is_shown_although_its_checkpoints_cannot_be_writ
     assert planning.found(moved, factory.objectives(moved))[0].startswith("started")
     with search(moved) as result:
         assert result.best is not None
+        assert result.study.config["checkpoints"] == config.checkpoints
 
 
 @pytest.mark.parametrize(
@@ -210,12 +211,27 @@ def test_a_device_that_this_machine_does_not_have_is_named_before_there_is_a_stu
         assert store.studies() == []
 
 
-def test_a_study_that_has_ended_is_shown_on_a_machine_without_its_device(describe, search):
+def test_a_study_that_has_ended_is_shown_on_a_machine_without_its_device_and_keeps_the_one_it_had(
+    describe, search, capsys
+):
     config = describe(budget="{trials: 2}")
     search(config).store.close()
     elsewhere = describe(budget="{trials: 2}", limits="{attempts: 2}").model_copy(update={"device": "cuda:99"})
+    assert planning.found(elsewhere, factory.objectives(elsewhere))[0].startswith("started")
+    with launch.search(elsewhere) as result:
+        assert result.best is not None and result.study.config["device"] == config.device
+        assert result.study.config["limits"]["attempts"] == 2
+    assert "the study keeps its runner, device and checkpoints. This machine has no device 'cuda:99'" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+
+
+def test_a_study_of_another_machine_is_shown_without_its_device(describe, search):
+    config = describe(budget="{trials: 2}")
+    elsewhere = config.model_copy(update={"device": "cuda:99"})
+    with search(config) as result:
+        result.store.update_study(result.study.id, config={**result.study.config, "device": "cuda:99"})
     for _ in range(2):
-        assert planning.found(elsewhere, factory.objectives(elsewhere))[0].startswith("started")
         with launch.search(elsewhere, quiet=True) as result:
             assert result.best is not None and result.study.config["device"] == "cuda:99"
 
