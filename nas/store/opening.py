@@ -119,6 +119,7 @@ def damage_of_opened() -> StoreError | None:
 
 
 def _check_file(file: Path | None, *, may_be_new: bool = False) -> None:
+    """Raise StoreError if a SQLite file is missing or can be no database."""
     if file is None:
         return
     if file.is_dir():
@@ -127,6 +128,8 @@ def _check_file(file: Path | None, *, may_be_new: bool = False) -> None:
         raise StoreError(
             f"There is no study database {file}: name another (--storage, in Python `storage`), or start a search."
         )
+    if file.is_file() and file.stat().st_size == 1:  # SQLite takes it as empty, and would write over it
+        raise StoreError(f"The study database {file} is not a database. Name another file, or move this one away.")
 
 
 def _contents(connection: Connection) -> tuple[str | None, list[str]]:

@@ -72,6 +72,16 @@ def test_an_empty_file_becomes_the_database_and_a_plan_accepts_it(describe, tmp_
     assert planning.found(config, factory.objectives(config))[0].startswith("started")
 
 
+def test_a_file_of_one_byte_is_refused_by_a_plan_and_a_search_and_stays(describe, tmp_path):
+    """SQLite takes it as empty."""
+    (tmp_path / "one.db").write_bytes(b"x")
+    config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/one.db"})
+    for command in (launch.search, partial(planning.found, objectives=factory.objectives(config))):
+        with pytest.raises(StoreError, match="one.db is not a database. Name another file"):
+            command(config)
+    assert (tmp_path / "one.db").read_bytes() == b"x"
+
+
 def test_a_plan_rejects_checkpoints_as_a_search_does(describe, tmp_path):
     (tmp_path / "file").touch()
     wrong = describe(budget="{trials: 1}").model_copy(update={"checkpoints": str(tmp_path / "file")})
