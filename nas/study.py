@@ -37,6 +37,8 @@ from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 
 LEASE_SECONDS = 3600.0
+MOST_UNITS = 10_000  # of one call of `ask`: without a limit on trials, a large count would never end
+BATCH = 100  # new trials that are proposed at once
 ENDED = (UnitState.DONE, UnitState.FAILED)
 
 
@@ -119,7 +121,8 @@ class Study:
         return self.record.name
 
     def ask(self, count: int = 1, *, lease_seconds: float = LEASE_SECONDS) -> list[Ask]:
-        """Up to `count` units to evaluate, leased for `lease_seconds`; fewer, or none, if there is nothing to do.
+        """Up to `count` units to evaluate, leased for `lease_seconds`; fewer, or none, if there is nothing to do. One
+        call gives at most 10,000.
 
         Abandoned units come first, then trials that continue to their next rung, then new ones, as far as the budget
         goes. The budget's minutes apply to `nas search` only. If there is nothing to do and no unit runs, the search
@@ -128,11 +131,11 @@ class Study:
         """
         if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
             raise ValueError(f"count must be a positive whole number, but got {count!r}.")
-        _check_lease(lease_seconds)
-        asked = self._leased(count, lease_seconds)
+        count, seconds = min(int(count), MOST_UNITS), _lease(lease_seconds)
+        asked = self._leased(count, seconds)
         while not asked and self._is_idle():
             before = self._results()
-            asked = self._leased(count, lease_seconds)  # what another process told a moment ago may need more units
+            asked = self._leased(count, seconds)  # what another process told a moment ago may need more units
             if not asked and self._is_idle() and self._results() == before:
                 self._end()
                 break
@@ -166,8 +169,8 @@ class Study:
             end(self._proposer, self.config.budget)
 
     def _next(self, count: int, seconds: float) -> list[Unit]:
-        """One abandoned unit or promotion, or up to `count` new trials; each has an owner of its own."""
-        owners = [f"ask/{leases.owner_name()}" for _ in range(count)]
+        """One abandoned unit or promotion, or up to `count` new trials in a batch; each has an owner of its own."""
+        owners = [f"ask/{leases.owner_name()}" for _ in range(min(count, BATCH))]
         if unit := self._units.abandoned(owners[0], seconds):
             return [unit]
         self._proposer.absorb()
@@ -181,8 +184,7 @@ class Study:
         Raises UsageError for something else than a unit that `ask` gave, ValueError for a lease as `ask` does.
         """
         _check_asked(asked)
-        _check_lease(lease_seconds)
-        return self._units.renew(asked.unit, asked.owner, lease_seconds)
+        return self._units.renew(asked.unit, asked.owner, _lease(lease_seconds))
 
     def tell(
         self,
@@ -303,10 +305,15 @@ def _check_asked(asked: Any) -> None:
         raise UsageError(f"A unit is one of those that `ask` gave, but got {asked!r} ({type(asked).__name__}).")
 
 
-def _check_lease(seconds: Any) -> None:
-    is_number = isinstance(seconds, Real)
-    if not (is_number and 0 < seconds <= LONGEST_LEASE):
+def _lease(seconds: Any) -> float:
+    """`seconds` as a float: databases do not take a number of NumPy or a fraction. Raises ValueError as `ask` says."""
+    try:
+        found = float(seconds) if isinstance(seconds, Real) else math.nan
+    except OverflowError:
+        found = math.inf
+    if not 0 < found <= LONGEST_LEASE:
         raise ValueError(f"lease_seconds must be above 0 and at most {LONGEST_LEASE:.0f}, but got {seconds!r}.")
+    return found
 
 
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:

@@ -1,5 +1,9 @@
 """A study from Python: ask, tell, best, pareto; leases keep two askers apart."""
 
+import sys
+from fractions import Fraction
+
+import numpy as np
 import pytest
 import torch
 
@@ -205,7 +209,26 @@ def test_a_count_that_is_no_positive_whole_number_is_refused(count, opened):
         opened.ask(count)
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), 1e10, "60", None])
+def test_a_huge_count_gives_what_there_is_at_once(opened):
+    assert [each.trial for each in opened.ask(sys.maxsize)] == list(range(6))
+
+
+def test_one_call_gives_a_limited_number_of_units_in_batches(describe, tmp_path, monkeypatch):
+    monkeypatch.setattr("nas.study.MOST_UNITS", 5)
+    monkeypatch.setattr("nas.study.BATCH", 2)
+    with nas.open_study(tmp_path / "mine.db", "mine", describe(budget="{tokens: 1M}")) as study:  # any number of trials
+        assert len(study.ask(sys.maxsize)) == 5
+        assert [each.trial for each in study.ask(np.int64(3))] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("seconds", [np.int64(60), np.float16(60), Fraction(60), np.float32(1e9)])
+def test_a_lease_is_any_kind_of_number(seconds, opened):
+    (asked,) = opened.ask(lease_seconds=seconds)
+    assert opened.renew(asked, lease_seconds=seconds)
+    assert opened.tell(asked, {"loss": 1.0}, seconds=seconds)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), 1e10, 10**400, "60", None])
 def test_a_lease_that_cannot_be_is_refused_with_the_longest_one(seconds, opened):
     with pytest.raises(ValueError, match="lease_seconds must be above 0 and at most 1000000000, but got"):
         opened.ask(lease_seconds=seconds)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @app.command()
 def ask(
     study: StudyName,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many units to lease.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many units to lease, at most 10,000.")] = 1,
     lease: Annotated[float, typer.Option(min=1, help="Seconds until a unit may be given to another caller.")] = 3600.0,
     storage: Storage = None,
     as_json: AsJson = False,
