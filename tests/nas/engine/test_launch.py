@@ -77,7 +77,7 @@ def test_a_file_of_one_byte_is_refused_by_a_plan_and_a_search_and_stays(describe
     (tmp_path / "one.db").write_bytes(b"x")
     config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/one.db"})
     for command in (launch.search, partial(planning.found, objectives=factory.objectives(config))):
-        with pytest.raises(StoreError, match="one.db is not a database. Name another file"):
+        with pytest.raises(StoreError, match=r"one.db is not a database. Name another file"):
             command(config)
     assert (tmp_path / "one.db").read_bytes() == b"x"
 

@@ -117,7 +117,7 @@ def test_a_file_that_is_no_database_says_so(tmp_path):
 @pytest.mark.parametrize("open_it", [open_store, open_reader])
 def test_a_file_of_one_byte_is_no_database_and_stays(open_it, tmp_path):
     (tmp_path / "one").write_bytes(b"x")
-    with pytest.raises(StoreError, match="one is not a database. Name another file"):
+    with pytest.raises(StoreError, match=r"one is not a database. Name another file"):
         open_it(tmp_path / "one")
     assert (tmp_path / "one").read_bytes() == b"x"
 
