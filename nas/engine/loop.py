@@ -36,6 +36,7 @@ from nas.finals.result import Report
 from nas.numbers import name_of
 from nas.objectives.contract import NoMetric
 from nas.report.console import Reporter
+from nas.report.overview import worker_text
 from nas.runners.contract import Runner
 from nas.store import Store, Study, TrialState, Unit
 from nas.store.database.engine import file_of, parse
@@ -92,6 +93,7 @@ class Search:
         self._running: dict[tuple[int, int, str], Unit] = {}
         self._recovered = -math.inf
         self._stopping = False
+        self._waited_for: set[str] = set()  # owners of leases that were named
         self.disks = Disks(_folders(self.config), log.warning if self.reporter.quiet else self.reporter.say)
 
     def run(self) -> Report | None:
@@ -165,10 +167,18 @@ class Search:
                 for outcome in self.runner.wait(POLL_SECONDS):
                     self._record(outcome)
             elif self.disks.short or self.store.open_units(self.study.id):  # they run in another process
-                time.sleep(POLL_SECONDS)
+                self._wait()
             elif not self._fill(next_units):  # what another process recorded a moment ago may need more units
                 return
             self.reporter.tick(self.runner.progress())
+
+    def _wait(self) -> None:
+        """Wait a moment for units that others hold. Each owner is named once, with the time when its lease ends."""
+        for owner in self.store.owners(self.study.id):
+            if owner.name not in self._waited_for:
+                self._waited_for.add(owner.name)
+                self.reporter.say(f"Waiting for {worker_text(owner)}")
+        time.sleep(POLL_SECONDS)
 
     def _fill(self, next_units: Callable[[int], list[Unit]]) -> bool:
         """Start units as long as the runner has capacity and there are any; whether one was started."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import nas
 from nas.engine import launch, leases
 from nas.engine.forecast import forecast
 from nas.engine.loop import Interrupted, NothingFound, Search
@@ -380,6 +381,21 @@ def test_the_budget_of_minutes_holds_across_restarts_and_leaves_the_finals(descr
     purposes = Counter(each.purpose for each in result.store.results_since(result.study.id))
     result.store.close()
     assert purposes == {"search": 5, "final": forecast(config).final_units}
+
+
+def test_a_search_whose_minutes_are_spent_names_the_lease_that_it_waits_for(describe, table, capsys, monkeypatch):
+    config = describe(budget="{trials: 9, minutes: 1}")
+    with nas.open_study(config.storage, config.study, config) as study:
+        first, held = study.ask(2)
+        study.tell(first, {"loss": 1.0}, seconds=61)
+        until = study.store.owners(study.record.id)[0].expires
+        waits = iter([lambda: None, lambda: study.tell(held, {"loss": 2.0})])
+        monkeypatch.setattr("nas.engine.loop.time.sleep", lambda seconds: next(waits)())
+        with launch.search(config, runner=InlineRunner(table)) as result:
+            assert [each.number for each in result.store.trials(result.study.id)] == [0, 1]
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("Waiting for ") == 1
+    assert f", by nas ask: 1 unit, lease until {until:%Y-%m-%d %H:%M:%S} UTC" in said
 
 
 def test_baselines_are_the_first_trials_and_may_be_added_later(describe, search, record):
