@@ -10,12 +10,11 @@ from nas.errors import StoreError, UsageError
 from nas.files import reason
 from nas.store.database.engine import file_of, parse
 from nas.upkeep.disk import FULL, obstacle
+from nas.upkeep.fronts import FRONT, LOCAL, obstacle_before
 
-LOCAL = ("file", "local")  # protocols of this machine's own folders
 READ_ONLY = ("http", "https", "data", "git", "github", "gist")  # protocols to which fsspec writes no files
 ARCHIVES = ("zip", "tar", "libarchive")  # one file that holds others
 WRAPPERS = ("simplecache", "filecache", "blockcache", "cached", "dir")  # they stand before another protocol
-FRONT = "simplecache"  # the only one of them through which every protocol writes a file and reads it again
 # fsspec connects to their server as soon as it knows the URL, and a plan asks no server.
 CONNECTING = ("ftp", "sftp", "ssh", "smb", "hdfs", "arrow_hdfs", "webhdfs", "gs", "gcs", "gdrive", "dropbox")
 LONGEST = 504  # bytes of the path of a SQLite file: 512 with its longest ending, -journal
@@ -156,8 +155,8 @@ def _obstacle_of_url(url: str) -> str:
     small = f"{'::'.join(protocols).lower()}://{rest}"
     why = next((why for each in protocols if (why := _obstacle_of_protocol(each, small))), "")
     why = why or _obstacle_of_rest(protocols[-1], rest)
-    if not why and protocols[:-1] not in ([], [FRONT]):
-        why = f"before its protocol only {FRONT}:: may stand, and only once. Write {FRONT}::{protocols[-1]}://{rest}"
+    if not why and (found := obstacle_before(protocols[:-1], protocols[-1])):
+        why = f"{found}. Write {FRONT}::{protocols[-1]}://{rest}"
     return why or _obstacle_of_fsspec(protocols[-1], rest)
 
 
