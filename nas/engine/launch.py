@@ -10,10 +10,11 @@ from typing import Any, Self
 
 from nas import location
 from nas import report as reports
-from nas.config import checks, factory
-from nas.config.schema import SETTLED, Named, SearchConfig
+from nas.config import factory
+from nas.config.checks import is_latency_here
+from nas.config.schema import SearchConfig
+from nas.engine.checks import continuing, starting
 from nas.engine.ending import same_trials, trains_nothing
-from nas.engine.forecast import forecast
 from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
@@ -21,23 +22,17 @@ from nas.engine.units import kind_of_failure
 from nas.errors import AnswerProblem, NasError, StoreError, Unreachable, UsageError
 from nas.finals.again import check_ended
 from nas.finals.result import Report
-from nas.objectives import contract
 from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header
 from nas.runners.contract import Runner
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.opening import damage_of_opened
-from nas.training.unit import device_here
 from nas.upkeep import cleaning
-from nas.upkeep.places import check_checkpoints, check_storage, make_checkpoints
+from nas.upkeep.places import check_storage, make_checkpoints
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
-from searchspace.space.space import Space
-from searchspace.space.spacediff import diff
 from searchspace.wording import plural
-
-PLACES = ("runner", "device", "checkpoints")  # where units run, and where they write
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,10 +152,10 @@ def _search(
     unusable = ""
     if known is None or retry_failed is not None or may_train(store, known, config):
         # before the study is there, and before something is trained in vain
-        check_trains(config, here=runner is None)
+        starting.check_trains(config, here=runner is None)
         make_checkpoints(config.checkpoints, check_storage(config.storage))
     else:
-        config, unusable = _usable(config, SearchConfig.stored(known.config), here=runner is None)
+        config, unusable = starting.usable(config, SearchConfig.stored(known.config), here=runner is None)
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]
@@ -182,7 +177,7 @@ def _search(
         chosen = runner or factory.runner(config, reporter.say)
         reporter.say("Building the space, the objectives and the baselines")
         running = Search(config, store, study, chosen, reporter, finals_only=finals_only)
-        if any(map(checks.is_latency_here, config.objectives)):
+        if any(map(is_latency_here, config.objectives)):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         if retry_failed is not None:
             reporter.say(_retried(running, retry_failed))
@@ -217,7 +212,7 @@ def _retried(running: Search, kind: str) -> str:
 def _open(config: SearchConfig, runner: Runner | None) -> Store:
     """As `open_for`. A new search that is refused makes no file."""
     if begins_file(check_storage(config.storage)):
-        check_trains(config, here=runner is None)
+        starting.check_trains(config, here=runner is None)
         check_first(config)
     return open_for(config)
 
@@ -240,8 +235,8 @@ def begins_file(file: Path | None) -> bool:
 
 def check_first(config: SearchConfig) -> None:
     """Raise UsageError if `enter` would refuse the study that would be the first in its file. It makes no file."""
-    check_finals(config, known=False)
-    check_new(config, factory.objectives(config))
+    starting.check_finals(config, known=False)
+    starting.check_new(config, factory.objectives(config))
     settle(with_learned(config))
 
 
@@ -253,10 +248,10 @@ def enter(store: Store, config: SearchConfig) -> Study:
     of a new study cannot be evaluated.
     """
     known = config.study in {study.name for study in store.studies()}
-    check_finals(config, known=known)
+    starting.check_finals(config, known=known)
     if not known:
         task, objectives = factory.prepared_task(config), factory.objectives(config)
-        check_new(config, objectives)
+        starting.check_new(config, objectives)
         settled = _with_facts(settle(with_learned(config, store)))
         try:
             return store.create_study(
@@ -271,7 +266,7 @@ def enter(store: Store, config: SearchConfig) -> Study:
             pass  # another process created it a moment ago
     study = store.study(config.study)
     store.check_study(study.id)
-    if check_continues(store, study, config):
+    if continuing.check_continues(store, study, config):
         store.add_space_version(study.id, config.space)
     kept = _continued(study, config)
     if kept != study.config:
@@ -297,18 +292,6 @@ def may_train(store: Reader, study: Study | None, config: SearchConfig) -> bool:
     return not trains_nothing(store, study, _continued(study, config))
 
 
-def check_new(config: SearchConfig, objectives: Sequence[Objective]) -> None:
-    """Raise UsageError if an objective of a new study cannot be evaluated on this machine, or is a metric that the
-    task does not return.
-    """
-    for each in objectives:
-        each.begin(contract.Search())
-    try:
-        checks.check_returned(config, objectives)
-    except ValueError as error:
-        raise UsageError(f"objectives: {error}.") from None
-
-
 def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
     """What the study stores about its objectives; stages only if one is a probe, because reports audit probes."""
     known = [each for each in objectives if each.stage != "later"]  # with its first value the study lists it too
@@ -319,162 +302,12 @@ def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
     ]
 
 
-def check_device(config: SearchConfig) -> None:
-    """Raise UsageError if units run on this machine, and it does not have their device. Workers of Ray may have it."""
-    if config.runner.name == "inline":
-        device_here(config.device)
-
-
-def check_trains(config: SearchConfig, *, here: bool = True) -> None:
-    """Raise NasError if a search could not train: its device or the place of its checkpoints is missing, or its
-    scheduler gives a forecast that breaks the contract. here: the runner is the one that the search file names.
-
-    `nas plan` calls it too, so both commands reject the same files.
-    """
-    if here:
-        check_device(config)
-    check_checkpoints(config.checkpoints, check_storage(config.storage))
-    forecast(config)
-
-
-def _usable(config: SearchConfig, study: SearchConfig, *, here: bool) -> tuple[SearchConfig, str]:
-    """`config` for a search that only shows the result of `study`, and "". If it could not train as it is, it has the
-    places of the study, which stay stored: (such a config, why). here: as in `check_trains`.
-    """
-    places = {name: getattr(study, name) for name in PLACES}
-    if all(getattr(config, name) == place for name, place in places.items()):
-        return config, ""
-    try:
-        check_trains(config, here=here)
-    except NasError as error:
-        return config.model_copy(update=places), str(error)
-    return config, ""
-
-
-def check_runner(runner: object) -> None:
-    """Raise UsageError if `runner` cannot run units; None is the runner that the search file names."""
-    missing = [name for name in ("submit", "wait", "close") if not callable(getattr(runner, name, None))]
-    if runner is not None and missing:
-        raise UsageError(
-            f"runner must be an object that runs units (`nas.runners.contract.Runner`), but got {_short(runner)}. The "
-            "search file chooses a runner by name, as in `runner: inline`."
-        )
-
-
-def check_finals(config: SearchConfig, *, known: bool) -> None:
-    """Raise UsageError if the first objective cannot decide the finals; a file says so when it is read.
-
-    known: the study exists.
-    """
-    try:
-        checks.check_finals(config, factory.objectives(config), known=known)
-    except ValueError as error:
-        raise UsageError(f"objectives: {error}.") from None
-
-
 def _with_facts(config: SearchConfig, known: dict[str, Any] | None = None) -> SearchConfig:
     """`config` with the facts about its data: those that the study knows, or those that the task tells."""
     facts = known or factory.prepared_task(config).data_facts() or None
     return config.model_copy(update={"data_facts": facts})
 
 
-def check_continues(store: Reader, study: Study, config: SearchConfig) -> bool:
-    """Whether the space of `config` is larger than that of `study`; writes nothing.
-
-    `nas plan` calls it too, so both commands reject the same files. Raises UsageError if new trials could not be
-    compared with those of the study, SpaceError if the space has lost points.
-    """
-    _check_same(study, config)
-    return _has_grown(store, study, config)
-
-
 def _kept(config: SearchConfig) -> dict[str, Any]:
     """What the study stores of a search file: everything but the URL of the database, which may hold a password."""
     return config.model_dump(mode="json", exclude={"storage"})
-
-
-def _check_same(study: Study, config: SearchConfig) -> None:
-    """Raise UsageError if trials of `config` could not be compared with those of the study."""
-    before = SearchConfig.stored(study.config)
-    _check_blocks(study, before, config)
-    config = settle(config, before)
-    changed = [
-        f"{name} was {_short(then)}, is {_short(now)}"
-        for name in SETTLED
-        if (then := _settled(before, name)) != (now := _settled(config, name))
-    ]
-    if before.task_source != config.task_source and not changed:
-        changed = [f"the text of the task file {config.task.name} has changed"]
-    if changed:
-        raise UsageError(
-            f"The study {study.name!r} was started with other settings, so new trials could not be compared with its "
-            f"own: {'; '.join(changed)}. Restore them, or give the search a new name (study: ...)."
-        )
-    found = factory.prepared_task(config).data_hash
-    if (study.data_hash or "") != found:
-        raise UsageError(
-            f"The data of study {study.name!r} have changed since it started (SHA-256 {_digits(study.data_hash)} "
-            f"then, {_digits(found)} now), so new trials could not be compared with its own. Give the search a new "
-            "name (study: ...)."
-        )
-
-
-def _check_blocks(study: Study, before: SearchConfig, config: SearchConfig) -> None:
-    """Raise UsageError if a text of the user's own blocks is missing; files may be renamed and added."""
-    texts = set(config.blocks.values())
-    missing = [name for name, text in before.blocks.items() if text not in texts]
-    if missing:
-        what = (
-            "has changed"
-            if all(name in config.blocks for name in missing)
-            else "is not among `blocks`, or has changed,"
-        )
-        raise UsageError(
-            f"The text of {', '.join(missing)} {what} since the study {study.name!r} started, so new trials could "
-            "not be compared with its own. Restore it, or give the search a new name (study: ...)."
-        )
-
-
-def _settled(config: SearchConfig, name: str) -> Any:
-    """A setting that may not change, as it is written in a search file.
-
-    Of the task's files only the names count: their content is compared by its hash, and folders differ by machine.
-    """
-    value = getattr(config, name)
-    if isinstance(value, tuple):
-        return [each.written() for each in value]
-    if name == "arms":
-        return {arm: each.written() for arm, each in value.items()}
-    written = value.written() if isinstance(value, Named) else value
-    return _without_folders(written) if name == "task" else written
-
-
-def _without_folders(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_without_folders(key): _without_folders(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_folders(item) for item in value]
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
-
-
-def _digits(hash: str | None) -> str:
-    return hash[:12] if hash else "none"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:197]}..."
-
-
-def _has_grown(store: Reader, study: Study, config: SearchConfig) -> bool:
-    """Whether the space is larger than before. Raises SpaceError if it has lost points that trials may have."""
-    newest = store.space_versions(study.id)[-1].text
-    if newest == config.space:
-        return False
-    change = diff(Space.parse(newest, "the study's space"), factory.space(config))
-    if not change.larger:
-        raise SpaceError(
-            f"The space of study {study.name!r} may grow but not shrink; gone: {'; '.join(change.removed)}. "
-            "Give the search a new name (study: ...)."
-        )
-    return True

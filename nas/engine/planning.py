@@ -17,6 +17,7 @@ from nas import location, metrics
 from nas.config import factory
 from nas.config.schema import SearchConfig
 from nas.engine import launch
+from nas.engine.checks import continuing, starting
 from nas.engine.forecast import Forecast, Rates, affordable, forecast
 from nas.engine.learned import with_learned
 from nas.engine.proposer import evidence
@@ -315,10 +316,10 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
         study = next((each for each in store.studies() if each.name == config.study), None)
         if study is None:
             return _new(config, objectives), settle(with_learned(config, store))
-        launch.check_finals(config, known=True)
-        launch.check_continues(store, study, config)
+        starting.check_finals(config, known=True)
+        continuing.check_continues(store, study, config)
         if launch.may_train(store, study, config):
-            launch.check_trains(config)
+            starting.check_trains(config)
         for each in objectives:
             each.begin(Search(evidence=partial(evidence, store, study)))
         tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
@@ -329,9 +330,9 @@ def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, S
 
 
 def _new(config: SearchConfig, objectives: Sequence[Objective]) -> str:
-    launch.check_trains(config)
-    launch.check_finals(config, known=False)
-    launch.check_new(config, objectives)
+    starting.check_trains(config)
+    starting.check_finals(config, known=False)
+    starting.check_new(config, objectives)
     return "new"
 
 

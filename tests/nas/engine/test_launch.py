@@ -10,6 +10,7 @@ import nas
 from nas.config import factory
 from nas.config.schema import Named
 from nas.engine import launch, planning
+from nas.engine.checks import starting
 from nas.errors import NasError, StoreError, UsageError
 from nas.schedulers.full import Full
 from nas.schedulers.registry import registry
@@ -316,7 +317,7 @@ def test_an_objective_that_the_task_returns_or_may_return_is_accepted(metrics, o
 def test_a_study_continues_although_its_task_returns_other_metrics_for_a_tiny_model(own, search, monkeypatch):
     config = own()
     with monkeypatch.context() as earlier, launch.open_for(config) as store:
-        earlier.setattr(launch.checks, "check_returned", lambda config, objectives: None)
+        earlier.setattr(starting.checks, "check_returned", lambda config, objectives: None)
         launch.enter(store, config)
     assert "started" in planning.found(config, [])[0]
     with launch.open_for(config) as store:

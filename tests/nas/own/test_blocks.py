@@ -10,7 +10,7 @@ import nas
 from nas import location
 from nas.config import searchfile
 from nas.config.schema import SearchConfig
-from nas.engine.launch import check_continues
+from nas.engine.checks.continuing import check_continues
 from nas.errors import UsageError
 from nas.exports import files, header, winner
 from nas.own import blocks

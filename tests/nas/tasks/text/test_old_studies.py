@@ -13,7 +13,7 @@ import pytest
 from nas import tasks
 from nas.config import factory, searchfile
 from nas.config.schema import SearchConfig
-from nas.engine import launch
+from nas.engine.checks import continuing
 from nas.engine.settled import settle
 from nas.store import open_store
 from nas.tasks.text import corpus
@@ -47,7 +47,7 @@ def test_an_old_study_draws_the_batches_that_it_drew(name, tmp_path):
     config = searchfile.load(tmp_path / f"{name}.yaml")
     with open_store(database) as store:
         study = store.study(name)
-        launch.check_continues(store, study, config)  # raises UsageError if the file were of another search
+        continuing.check_continues(store, study, config)  # raises UsageError if the file were of another search
     kept = settle(config, SearchConfig(**study.config))
     tensors, expected = DRAWN[name]
 

@@ -1,0 +1,1 @@
+"""What a search refuses before anything is stored or trained."""
