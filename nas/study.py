@@ -6,12 +6,16 @@
 
 `ask` leases each unit to its caller, so no two callers get the same one. When a lease runs out the unit is given to
 another caller.
+
+Threads may share a study: while one of them asks or tells, the others wait. `renew` does not wait, because a strategy may
+take longer to answer than a lease lasts.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -89,7 +93,10 @@ class Ask:
 
 
 class Study:
-    """A study in a database. Close it, or use it in a `with` statement."""
+    """A study in a database. Close it, or use it in a `with` statement.
+
+    Threads may share it: only one of them asks or tells at a time.
+    """
 
     def __init__(self, store: Store, record: Record, config: SearchConfig | None = None):
         """config: the search file that was read for this study, if one was; its parts are used again."""
@@ -99,6 +106,9 @@ class Study:
             factory.parts(self.config).adopt(factory.parts(config))
         self._proposer = session.proposer(self.config, store, record, factory.objectives(self.config))
         self._units = Units(store, record, self._proposer, attempts=self.config.limits.attempts)
+        # Of the proposer: two threads that read the log at once would tell its results twice. It can be taken again by
+        # the same thread, for a signal handler that tells a failure while the thread asks.
+        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"<Study {self.name!r} in {secrets.shown(self.store.database.url)}>"
@@ -131,7 +141,11 @@ class Study:
         """
         if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
             raise ValueError(f"count must be a positive whole number, but got {count!r}.")
-        count, seconds = min(int(count), MOST_UNITS), _lease(lease_seconds)
+        with self._lock:
+            return self._asked(min(int(count), MOST_UNITS), _lease(lease_seconds))
+
+    def _asked(self, count: int, seconds: float) -> list[Ask]:
+        """As `ask`. If nothing is left, the search ends."""
         asked = self._leased(count, seconds)
         while not asked and self._is_idle():
             before = self._results()
@@ -179,7 +193,7 @@ class Study:
         return self._proposer.new_trials(owners, seconds, self.config.budget.trials)
 
     def renew(self, asked: Ask, *, lease_seconds: float = LEASE_SECONDS) -> bool:
-        """Hold a unit for another `lease_seconds`; False if another owner has it.
+        """Hold a unit for another `lease_seconds`; False if another owner has it. It waits for no other thread.
 
         Raises UsageError for something else than a unit that `ask` gave, ValueError for a lease as `ask` does.
         """
@@ -231,7 +245,8 @@ class Study:
             metrics=measured,
             failure=None if failure is None else Failure(kind, failure),
         )
-        return self._units.end(self._unit(asked), outcome).recorded
+        with self._lock:
+            return self._units.end(self._unit(asked), outcome).recorded
 
     def _checked(self, metrics: Mapping[str, float], kind: str) -> dict[str, float]:
         """`metrics` as numbers. Raises UsageError for one that the caller cannot tell."""

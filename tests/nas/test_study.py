@@ -1,4 +1,7 @@
-"""A study from Python: ask, tell, best, pareto; leases keep two askers apart."""
+"""A study from Python: ask, tell, best, pareto; leases keep two askers apart; threads may share it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import sys
 from fractions import Fraction
@@ -337,3 +340,35 @@ def test_a_unit_whose_worker_was_lost_is_asked_for_again(opened):
     (asked,) = opened.ask()
     assert opened.tell(asked, failure="the machine is gone", failure_kind="worker lost")
     assert opened.ask()[0].unit == asked.unit
+
+
+def test_threads_that_share_a_study_read_its_log_in_turn_and_renewing_does_not_wait(opened, monkeypatch):
+    (held,) = opened.ask()
+    absorb, reads, goes_on, inside = opened._proposer.absorb, threading.Event(), threading.Event(), []
+
+    def slow():
+        inside.append("a thread")
+        reads.set()
+        assert goes_on.wait(10)
+        absorb()
+        inside.pop()
+
+    monkeypatch.setattr(opened._proposer, "absorb", slow)
+    with ThreadPoolExecutor() as threads:
+        asked = [threads.submit(opened.ask) for _ in range(2)]
+        told = reads.wait(10) and threads.submit(opened.tell, held, {"loss": 1.0})
+        renewed = threads.submit(opened.renew, held).result(10)
+        wait([told], timeout=0.1)
+        at_once, ended = len(inside), told.done()
+        goes_on.set()
+    assert (renewed, at_once, ended) == (True, 1, False)
+    assert told.result() and {each.result()[0].trial for each in asked} == {1, 2}
+
+
+def test_threads_that_share_a_study_leave_a_log_that_another_process_can_read(opened, tmp_path):
+    with ThreadPoolExecutor(4) as threads:
+        for each in [threads.submit(ask_and_tell, opened) for _ in range(4)]:
+            each.result()
+    with nas.open_study(tmp_path / "mine.db", "mine") as again:
+        assert again.ask() == [] and phase(again) == "ended"
+        assert len(again.store.trials(again.record.id)) == 6
