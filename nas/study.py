@@ -308,7 +308,7 @@ def _number(what: str, value: Any) -> float:
     try:
         if isinstance(value, str | bytes | bool) or value is None:
             raise TypeError
-        return float(value)  # a tensor or an array with one element is a number too
+        return float(value.item() if hasattr(value, "item") else value)  # also a tensor or array with one element
     except (TypeError, ValueError, RuntimeError):  # PyTorch raises the last for a tensor with several elements
         raise UsageError(f"{what} must be a number, but got {value!r}.") from None
     except OverflowError:

@@ -250,6 +250,7 @@ def test_a_lease_that_cannot_be_is_refused_with_the_longest_one(seconds, opened)
         ({"metrics": "x"}, "The metrics must be a dict of numbers, but got 'x'"),
         ({"metrics": {"loss": 10**400}}, "The metric 'loss' must be at most 1.8e308"),
         ({"metrics": {"loss": torch.ones(2)}}, "The metric 'loss' must be a number"),
+        ({"metrics": {"loss": np.ones(2)}}, "The metric 'loss' must be a number"),
         ({"metrics": None, "failure": 5}, "A failure is a text that says why the unit failed, but got 5"),
         ({"asked": 5}, r"A unit is one of those that `ask` gave, but got 5 \(int\)"),
     ],
@@ -322,6 +323,13 @@ def test_a_metric_that_cannot_be_told_is_named_and_the_unit_stays_open(metrics, 
     with pytest.raises(UsageError, match=hint):
         opened.tell(asked, metrics)
     assert opened.tell(asked, {"loss": torch.tensor(1.5), "test/loss": 1.6})
+
+
+@pytest.mark.parametrize("value", [np.array([0.5]), np.array(0.5), np.float32(0.5), torch.tensor([[0.5]])])
+def test_an_array_or_tensor_with_one_element_is_a_number(value, opened):
+    (asked,) = opened.ask()
+    assert opened.tell(asked, {"loss": value}, seconds=value)
+    assert opened.best()[0].values["loss"] == 0.5
 
 
 def test_a_failure_has_the_kind_that_was_told(opened):
