@@ -120,6 +120,14 @@ class Registry:
         """`written` as values of the declared types. Raises UsageError for an unknown name or an invalid option."""
         return checked(self.find(name), written, f"{self.kind} {name!r}", self.given)
 
+    def by_name(self, name: str, written: Mapping[str, Any]) -> dict[str, Any]:
+        """`written` with the name of the first option for one that was written without it, as `check` reads it.
+
+        Raises UsageError for an unknown name.
+        """
+        first = next(iter(self.options(name)), UNNAMED)
+        return {first if key == UNNAMED else key: value for key, value in written.items()}
+
     def earlier(self, name: str) -> dict[str, Any]:
         """The values of options before these options existed. Studies of that time do not name them."""
         return dict(getattr(self.find(name), "EARLIER", {}))

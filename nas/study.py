@@ -7,8 +7,8 @@
 `ask` leases each unit to its caller, so no two callers get the same one. When a lease runs out the unit is given to
 another caller.
 
-Threads may share a study: while one of them asks or tells, the others wait. `renew` does not wait, because a strategy may
-take longer to answer than a lease lasts.
+Threads may share a study: while one of them asks or tells, the others wait. `renew` does not wait, because a strategy
+may take longer to answer than a lease lasts.
 """
 
 from __future__ import annotations

@@ -15,12 +15,14 @@ from functools import partial
 from typing import Any
 
 from nas.config import factory
-from nas.config.schema import Named, SearchConfig
+from nas.config.schema import BARE, Named, SearchConfig
 from nas.engine.audit import MOST
 from nas.engine.forecast import Rates, affordable
 from nas.errors import UsageError
-from nas.own.settled import checked
+from nas.own.settled import checked, names
+from nas.schedulers.registry import registry as schedulers
 from nas.strategies import auto as automatic
+from nas.strategies.registry import registry as strategies
 from nas.upkeep.policy import EARLIER
 
 AUTO = "auto"  # written in a search file, this is the same as leaving the option out
@@ -113,15 +115,32 @@ def _typical_step_flops(config: SearchConfig) -> float:
 def _settled(kind: str, named: Named, make: Callable[[Named], object], known: Named | None) -> Named:
     """`named` with the options that it settles. make: makes the part. known: the same part as the study keeps it.
 
-    Raises AnswerProblem if it settles what a study cannot keep.
+    If `known` has the same options, it is returned; it may have one without its name. Raises AnswerProblem if a new
+    study could not keep what is settled.
     """
-    settled = checked(kind, named.name, make(named), lambda options: make(_with(named, options)))
-    found = {key: value for key, value in settled.items() if named.options.get(key, AUTO) == AUTO}
-    if known is not None:
-        same = known.name == named.name
-        found = {key: known.options[key] for key in found if same and key in known.options}
-    return _with(named, found) if found else named
+    made, whole = make(named), _by_name(kind, named)
+    if known is None:
+        return _filled(whole, checked(kind, named.name, made, lambda options: make(_with(whole, options))))
+    if known.name != named.name:
+        return named
+    kept = _by_name(kind, known)
+    found = names(kind, named.name, made)  # not the values: those of the study count, whatever today's are
+    whole = _filled(whole, {key: kept.options[key] for key in found if key in kept.options})
+    return known if kept == whole else whole
+
+
+def _by_name(kind: str, named: Named) -> Named:
+    """`named` with the name of its first option, if this was written without it; a task has no such form."""
+    if BARE not in named.options or kind == "task":
+        return named
+    registry = strategies if kind == "strategy" else schedulers
+    return named.model_copy(update={"options": registry.by_name(named.name, named.options)})
+
+
+def _filled(named: Named, settled: Mapping[str, Any]) -> Named:
+    """`named` with the settled options that are not written."""
+    return _with(named, {key: value for key, value in settled.items() if named.options.get(key, AUTO) == AUTO})
 
 
 def _with(named: Named, options: Mapping[str, Any]) -> Named:
-    return named.model_copy(update={"options": {**named.options, **options}})
+    return named.model_copy(update={"options": {**named.options, **options}}) if options else named

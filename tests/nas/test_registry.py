@@ -135,6 +135,8 @@ def test_values_are_converted_to_the_declared_types(registry):
 def test_an_option_without_its_name_is_the_first(registry):
     assert registry.make("full", {"space": 0}, {UNNAMED: 7}).given["size"] == 7
     assert registry.make("function", {}, {UNNAMED: "x", "limit": 1}) == ("x", 1, (), {})
+    assert registry.by_name("function", {UNNAMED: "x", "limit": 1}) == {"path": "x", "limit": 1}
+    assert registry.by_name("nothing", {UNNAMED: 7}) == {UNNAMED: 7}
     with pytest.raises(UsageError, match="thing 'nothing' takes no options, but got 7"):
         registry.make("nothing", {}, {UNNAMED: 7})
 

@@ -1,12 +1,14 @@
 """Options that a study keeps although its search file leaves them out."""
 
+import enum
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nas.config import factory
-from nas.config.schema import SearchConfig
+from nas.config.schema import BARE, Named, SearchConfig
 from nas.engine import launch, planning
 from nas.engine.replay import replay
 from nas.engine.scores import Scores
@@ -140,7 +142,7 @@ def settling(request, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("settled", "said"), [(None, "settled answered None"), ({"start": {1}}, r"settled\['start'\]")]
+    ("settled", "said"), [(None, "settled answered None"), ({"start": object()}, r"settled\['start'\]")]
 )
 def test_a_plan_and_a_search_reject_what_a_study_cannot_keep(describe, search, settling, settled, said):
     config = describe(**settling(settled))
@@ -165,3 +167,60 @@ def test_what_is_no_option_of_the_constructor_is_rejected_before_the_study(descr
             settle(describe(strategy="mine"))
     finally:
         del strategies._things["mine"]
+
+
+class Mode(enum.Enum):
+    FEW = "few"
+    MANY = "many"
+
+
+@pytest.fixture
+def moody(monkeypatch):
+    """Registers a strategy `moody` with the option `mode`; `moody(settled)` is what it settles today in its place."""
+
+    def register(settled=None):
+        class Moody(Random):
+            def __init__(self, space, *, mode: Mode | None = None, trials: int | None = None, **given):
+                super().__init__(space, **given)
+                self.mode = mode or (Mode.MANY if (trials or 0) > 3 else Mode.FEW)
+                self.settled = {"mode": self.mode} if settled is None else settled
+
+            def propose(self, rng, number, tried):
+                return replace(super().propose(rng, number, tried), operator=self.mode.value)
+
+        monkeypatch.setitem(strategies._things, "moody", Moody)
+
+    register()
+    return register
+
+
+def operators(result):
+    with result.store as store:
+        return [trial.operator for trial in store.trials(result.study.id)]
+
+
+def test_an_enum_is_stored_as_its_value_and_made_again(describe, search, moody):
+    search(describe(strategy="moody", budget="{trials: 2}")).store.close()
+    for today in (None, {"mode": object()}):
+        moody(today)
+        result = search(describe(strategy="moody", budget="{trials: 4}"))
+        assert result.study.config["strategy"] == {"name": "moody", "options": {"mode": "few"}}
+        assert operators(result) == ["few"] * 4
+
+
+def test_an_option_without_its_name_is_stored_once_and_equals_the_same_with_its_name(describe, search, moody):
+    for trials, written in enumerate(["{moody: many}", "{moody: {mode: many}}", "moody"], start=2):
+        result = search(describe(strategy=written, budget=f"{{trials: {trials}}}"))
+        assert result.study.config["strategy"]["options"] == {"mode": "many"}
+        assert operators(result) == ["many"] * trials
+    with pytest.raises(UsageError, match=r"was {'moody': {'mode': 'many'}}, is {'moody': {'mode': 'few'}}"):
+        search(describe(strategy="{moody: few}"))
+
+
+@pytest.mark.parametrize("kept", [{BARE: "many"}, {BARE: "many", "mode": "many"}])
+def test_a_study_that_keeps_an_option_without_its_name_goes_on(kept, describe, moody):
+    known = Named(name="moody", options=kept)
+    study = settle(describe(strategy="{moody: many}")).model_copy(update={"strategy": known})
+    for written in ("{moody: many}", "{moody: {mode: many}}"):
+        assert settle(describe(strategy=written), study).strategy == known
+    assert settle(describe(strategy="{moody: few}"), study).strategy != known

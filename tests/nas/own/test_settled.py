@@ -1,13 +1,23 @@
 """What a strategy, scheduler or task settles can be kept by a study and given to the constructor again."""
 
+import enum
 import json
-from types import SimpleNamespace
+import math
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
 
 from nas.errors import AnswerProblem, UsageError
-from nas.own.settled import checked
+from nas.own.settled import checked, names
+from nas.registry import checked as options_of
+
+
+class Mode(enum.Enum):
+    A = "a"
+    B = "b"
 
 
 def found(settled, make=lambda options: None):
@@ -20,23 +30,86 @@ def test_it_is_a_dict_with_names(settled):
         found(settled)
 
 
-WRONG = [object(), float("nan"), float("inf"), {1, 2}, 2**63, 10**5000, "\ud800", {5: 1}, [b"a"], [float("nan")], 1j]
-WRONG += [np.float64("nan"), np.longdouble(1), np.arange(2)]
+def nested(depth):
+    inner = []
+    for _ in range(depth - 1):
+        inner = [inner]
+    return inner
+
+
+CYCLE = []
+CYCLE.append(CYCLE)
+WRONG = [
+    object(),
+    float("nan"),
+    -math.inf,
+    10**5000,
+    "\ud800",
+    {5: 1},
+    {Mode.A: 1},
+    [b"\xff"],
+    [float("nan")],
+    CYCLE,
+    iter("ab"),
+]
+WRONG += [
+    np.float64("nan"),
+    np.float32("inf"),
+    np.longdouble(1),
+    np.arange(2),
+    nested(51),
+    nested(300),
+    nested(100_000),
+]
 
 
 @pytest.mark.parametrize("place", range(len(WRONG)))  # a whole number of 5,000 digits has no name
-def test_a_value_is_the_same_after_json(place):
+def test_a_value_that_json_does_not_give_back_is_rejected_in_one_sentence(place):
     with pytest.raises(
-        AnswerProblem, match=r"^The thing 'mine' .*: settled\['start'\] answered .*: None, a bool, an int"
-    ):
+        AnswerProblem, match=r"^The thing 'mine' .*: settled\['start'\] answered .*: None, a bool"
+    ) as said:
         found({"start": WRONG[place]})
+    assert "\n" not in str(said.value) and str(said.value).endswith("nested at most 50 deep.")
 
 
-def test_scalars_of_numpy_and_tuples_become_plain():
-    given = {"a": np.int64(3), "b": (np.float32(0.5), np.bool_(True)), "c": {np.str_("d"): None}, "e": -(2**63)}
-    plain = {"a": 3, "b": [0.5, True], "c": {"d": None}, "e": -(2**63)}
-    assert found(given) == json.loads(json.dumps(found(given))) == plain
+def test_the_json_form_of_values_is_stored():
+    given = {"a": np.int64(3), "b": (np.float32(0.5), np.bool_(True)), "c": {np.str_("d"): None}, "e": 10**400}
+    given |= {
+        "f": Mode.A,
+        "g": Path("x"),
+        "h": {1},
+        "i": Decimal("1.50"),
+        "k": MappingProxyType({"l": b"m"}),
+    }
+    stored = {"a": 3, "b": [0.5, True], "c": {"d": None}, "e": 10**400}
+    stored |= {"f": "a", "g": "x", "h": [1], "i": "1.50", "k": {"l": "m"}}
+    assert found(given | {"n": nested(50)}) == json.loads(json.dumps(stored | {"n": nested(50)}))
     assert checked("thing", "mine", object(), None) == {}
+
+
+def typed(*, modes: dict[Mode, tuple[Path, ...]] = {}, numbers: set[str] | None = None) -> SimpleNamespace:  # noqa: B006
+    return SimpleNamespace(settled={"modes": modes, "numbers": numbers})
+
+
+def test_a_value_that_the_type_hint_makes_again_is_accepted():
+    settled = {"modes": {Mode.B: (Path("x"), Path("y"))}, "numbers": {str(each) for each in range(100)}}
+    stored = found(settled, lambda options: typed(**options_of(typed, options, "thing")))
+    assert stored["modes"] == {"b": ["x", "y"]} and set(stored["numbers"]) == settled["numbers"]
+
+
+def test_an_infinite_number_is_accepted_if_it_is_the_default():
+    assert found({"limit": math.inf}, lambda options: SimpleNamespace(settled={"limit": math.inf})) == {"limit": None}
+
+
+def test_a_value_that_the_constructor_changes_is_rejected():
+    with pytest.raises(AnswerProblem, match=r"settled\['start'\] answered 5\. Expected: None"):
+        found({"start": 5}, lambda options: SimpleNamespace(settled={"start": options["start"] + 1}))
+
+
+def test_a_study_that_has_the_values_needs_the_names_alone():
+    assert names("thing", "mine", SimpleNamespace(settled={"a": object(), "b": float("nan")})) == ["a", "b"]
+    with pytest.raises(AnswerProblem, match="settled answered None"):
+        names("thing", "mine", SimpleNamespace(settled=None))
 
 
 def test_the_constructor_accepts_it():
