@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from nas.errors import AnswerProblem
 from nas.options import MOST
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_PARENTS = 256  # of one proposal; ours have two at most
 LONGEST_OPERATOR = 200  # characters
+JOINER = "\u200d"  # of emoji
 PARENTS = f"a proposal whose parents are a tuple of numbers of trials (ints), at most {MOST_PARENTS}"
 OPERATOR = f'a proposal whose operator is text on one line, at most {LONGEST_OPERATOR} characters, such as "mutation"'
 
@@ -32,8 +36,8 @@ class CheckedStrategy:
     """Passes all calls on to `strategy`, which is registered as `name` and proposes points of `space`.
 
     Its methods raise StrategyProblem for an answer that breaks the contract in `nas.strategies.contract`, and for an
-    error of `strategy`. A SpaceError names the strategy too. Whole numbers of NumPy become ints. Points are made again
-    from their choices, or from the text of their architecture.
+    error of `strategy`. A SpaceError names the strategy too. Scalars of NumPy become numbers and texts of Python.
+    Points are made again from their choices, or from the text of their architecture.
     """
 
     def __init__(self, name: str, strategy: Strategy, space: Space) -> None:
@@ -96,9 +100,9 @@ def plain(answer: object) -> tuple[Proposal | None, str]:
         return None, "a Proposal(point, operator, parents)"
     point, operator, parents = answer.point, answer.operator, answer.parents
     choices, hash = getattr(point, "choices", None), getattr(getattr(point, "architecture", None), "hash", None)
-    if not isinstance(choices, dict) or not isinstance(hash, str):
+    if not isinstance(choices, Mapping) or not isinstance(hash, str):
         return None, "a proposal whose point has choices and an architecture, such as space.sample(rng)"
-    if not isinstance(operator, str) or not operator.isprintable() or len(operator) > LONGEST_OPERATOR:
+    if not isinstance(operator, str) or len(operator) > LONGEST_OPERATOR or not all(map(_is_shown, operator)):
         return None, OPERATOR
     if not isinstance(parents, Collection) or isinstance(parents, str | bytes | Mapping):
         return None, PARENTS
@@ -106,6 +110,11 @@ def plain(answer: object) -> tuple[Proposal | None, str]:
     if len(numbers) > MOST_PARENTS or not all(0 <= each <= MOST for each in numbers):
         return None, PARENTS
     return Proposal(point, str.__str__(operator), numbers), ""
+
+
+def _is_shown(character: str) -> bool:
+    """Whether a character is text on a line; a space of any width is, and what joins the parts of an emoji."""
+    return character.isprintable() or character == JOINER or unicodedata.category(character) == "Zs"
 
 
 def check_proposed(answer: object, call: Callable[[], str]) -> Proposal:
@@ -125,7 +134,7 @@ def _made(point: Point, space: Space) -> tuple[Point | None, str]:
     from searchspace.model.architecture import Architecture
     from searchspace.space.point import Point
 
-    choices, given = dict(point.choices), point.architecture
+    choices, given = {path: _own(each) for path, each in dict(point.choices).items()}, point.architecture
     if not isinstance(given, Architecture):
         return None, "a proposal whose point has an Architecture"
     try:  # without choices it may lie outside the space, as a baseline does
@@ -137,3 +146,8 @@ def _made(point: Point, space: Space) -> tuple[Point | None, str]:
     if type(given) is Architecture and same(given.root, made.architecture.root):
         return Point(made.choices, given), ""  # its tree has kept what was computed of it: 0.1 ms less to store it
     return made, ""
+
+
+def _own(value: Any) -> Any:
+    """A scalar of NumPy as Python's own; other values as they are."""
+    return value.item() if isinstance(value, np.generic) else value

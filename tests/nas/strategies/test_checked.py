@@ -1,8 +1,9 @@
 """A strategy of the user's own that breaks the contract is stopped, with what it answered and what was expected."""
 
 import random
+from collections import UserDict
 from itertools import repeat
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ WRONG = [
     (Proposal(Point([1], POINT.architecture), "m"), "whose point has choices and an architecture"),
     *(
         (Proposal(POINT, operator), "whose operator is text on one line")
-        for operator in (5, None, b"m", "a\nb", "\ud800", "m" * 201)
+        for operator in (5, None, b"m", "a\nb", "a\0", "\u202eb", "\u2028", "\ud800", "m" * 201)
     ),
     *(
         (Proposal(POINT, "m", parents), "whose parents are a tuple of numbers of trials")
@@ -118,6 +119,9 @@ def test_a_point_is_what_the_study_makes_again_from_what_it_stores(point, expect
     [
         Point({}, deferred(POINT.architecture.hash)),
         Point(type("Choices", (dict,), {"items": None})(POINT.choices), POINT.architecture),
+        Point(MappingProxyType(POINT.choices), POINT.architecture),
+        Point(UserDict(POINT.choices), POINT.architecture),
+        Point({np.str_(path): np.array(each)[()] for path, each in POINT.choices.items()}, POINT.architecture),
         Point(POINT.choices, of_kind(text=lambda self: "width: [")),
     ],
 )
@@ -125,7 +129,13 @@ def test_what_is_lazy_or_of_another_class_becomes_plain(point):
     (found,) = proposing(Proposal(point, "m")).ask(0)
     assert found.point == point and found.point.architecture.text() == POINT.architecture.text()
     assert type(found.point) is Point and type(found.point.choices) is dict
+    assert {*map(type, found.point.choices), *map(type, found.point.choices.values())} <= {str, int}
     assert type(found.point.architecture) is Architecture
+
+
+@pytest.mark.parametrize("operator", ["", "a\u00a0b", "\u2003", "\N{WOMAN}\u200d\N{MICROSCOPE}", "m" * 200])
+def test_an_operator_may_have_spaces_of_any_width_and_emoji(operator):
+    assert proposing(Proposal(POINT, operator)).ask(0)[0].operator == operator
 
 
 def test_an_error_of_a_deferred_architecture_names_the_strategy():
