@@ -141,8 +141,9 @@ class Study:
         """
         if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
             raise ValueError(f"count must be a positive whole number, but got {count!r}.")
+        seconds = _lease(lease_seconds)
         with self._lock:
-            return self._asked(min(int(count), MOST_UNITS), _lease(lease_seconds))
+            return self._asked(min(int(count), MOST_UNITS), seconds)
 
     def _asked(self, count: int, seconds: float) -> list[Ask]:
         """As `ask`. If nothing is left, the search ends."""

@@ -1,9 +1,8 @@
 """A study from Python: ask, tell, best, pareto; leases keep two askers apart; threads may share it."""
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
-
-import sys
 from fractions import Fraction
 
 import numpy as np
