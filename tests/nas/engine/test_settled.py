@@ -9,7 +9,8 @@ import pytest
 
 from nas.config import factory
 from nas.config.schema import BARE, Named, SearchConfig
-from nas.engine import launch, planning
+from nas.engine import planning
+from nas.engine.checks import continuing
 from nas.engine.replay import replay
 from nas.engine.scores import Scores
 from nas.engine.settled import settle
@@ -110,7 +111,7 @@ def test_the_file_of_an_earlier_release_continues_its_study(old):
         name: part.model_copy(update={"options": {key: each for key, each in part.options.items() if key not in new}})
         for name, part in parts.items()
     }
-    assert launch._settled(settle(kept.model_copy(update=written), kept), "scheduler") == kept.scheduler.written()
+    assert continuing._settled(settle(kept.model_copy(update=written), kept), "scheduler") == kept.scheduler.written()
     assert settle(kept.model_copy(update=written), kept).strategy == kept.strategy
 
 
