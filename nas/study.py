@@ -106,8 +106,8 @@ class Study:
             factory.parts(self.config).adopt(factory.parts(config))
         self._proposer = session.proposer(self.config, store, record, factory.objectives(self.config))
         self._units = Units(store, record, self._proposer, attempts=self.config.limits.attempts)
-        # Of the proposer: two threads that read the log at once would tell its results twice. It can be taken again by
-        # the same thread, for a signal handler that tells a failure while the thread asks.
+        # Of the proposer: two threads that read the log at once would tell its results twice. The same thread may take
+        # it again, so a signal handler that tells while its thread asks does not wait for ever.
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -163,11 +163,16 @@ class Study:
         return self.store.mark(self.record.id).sequence
 
     def _leased(self, count: int, seconds: float) -> list[Ask]:
-        """Up to `count` units, leased to the caller."""
-        asked: list[Ask] = []
-        while len(asked) < count and (units := self._next(count - len(asked), seconds)):
-            asked += [Ask.of(unit, unit.owner or "", self._proposer.architecture(unit)) for unit in units]
-        return asked
+        """Up to `count` units, leased to the caller. After an error or Ctrl-C none of them is leased."""
+        leased: list[Unit] = []
+        try:
+            while len(leased) < count and (units := self._next(count - len(leased), seconds)):
+                leased += units
+            return [Ask.of(unit, unit.owner or "", self._proposer.architecture(unit)) for unit in leased]
+        except BaseException:
+            for unit in leased:
+                self._units.release([unit], unit.owner or "")
+            raise
 
     def _is_idle(self) -> bool:
         """Whether no unit waits or runs, here or in other processes."""

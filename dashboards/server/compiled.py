@@ -6,6 +6,7 @@ import contextlib
 import sys
 from importlib.util import cache_from_source
 from pathlib import Path
+from types import CodeType
 
 import jinja2
 from jinja2.bccache import Bucket
@@ -34,6 +35,8 @@ class Compiled(jinja2.BytecodeCache):
         """Fill the bucket, if there is a file for it."""
         with contextlib.suppress(Exception):  # a damaged file raises anything
             bucket.bytecode_from_string(_file(bucket).read_bytes())
+        if not isinstance(bucket.code, CodeType):
+            bucket.reset()
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         """Keep the bucket in a file, unless Python was told to keep none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,8 +149,8 @@ def _search(
     retry_failed: str | None = None,
 ) -> Result:
     known = next((each for each in store.studies() if each.name == config.study), None)
-    unusable = ""
-    if known is None or retry_failed is not None or may_train(store, known, config):
+    unusable, trains = "", known is None or retry_failed is not None or may_train(store, known, config)
+    if known is None or trains:
         # before the study is there, and before something is trained in vain
         starting.check_trains(config, here=runner is None)
         make_checkpoints(config.checkpoints, check_storage(config.storage))
@@ -171,10 +171,7 @@ def _search(
     with reporter:
         if unusable:
             reporter.say(f"Nothing is trained, and the study keeps its runner, device and checkpoints. {unusable}")
-        if runner is None and config.runner.name == "ray":
-            address = config.runner.options.get("address")
-            reporter.say(f"Connecting to the Ray cluster at {address}" if address else "Starting Ray on this machine")
-        chosen = runner or factory.runner(config, reporter.say)
+        chosen = runner or (_runner(config, reporter.say) if trains else factory.no_runner())
         reporter.say("Building the space, the objectives and the baselines")
         running = Search(config, store, study, chosen, reporter, finals_only=finals_only)
         if any(map(is_latency_here, config.objectives)):
@@ -188,6 +185,14 @@ def _search(
         if said := _cleaned(store, study.name):
             reporter.say(said)
     return Result(config, store, store.study(study.name), running.objectives, report)
+
+
+def _runner(config: SearchConfig, say: Callable[[str], None]) -> Runner:
+    """The runner that the search file names, started."""
+    if config.runner.name == "ray":
+        address = config.runner.options.get("address")
+        say(f"Connecting to the Ray cluster at {address}" if address else "Starting Ray on this machine")
+    return factory.runner(config, say)
 
 
 def _cleaned(store: Store, study: str) -> str:

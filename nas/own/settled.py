@@ -80,14 +80,17 @@ def _compare(given: Mapping[str, Any], stored: Mapping[str, Any], made: object) 
 
 
 def _same(value: Any, again: Any) -> bool:
-    """Whether two values are equal or have the same JSON form, but not if the keys of a dict have become text."""
+    """Whether two values are equal, or have one JSON form but different types, as an Enum and its text.
+
+    The keys of a dict may not have become text. A JSON form can leave things out, so values of one type must be equal.
+    """
     if isinstance(value, Mapping) and isinstance(again, Mapping):
         return value.keys() == again.keys() and all(_same(value[key], again[key]) for key in value)
     if isinstance(value, list | tuple) and isinstance(again, list | tuple):
         return len(value) == len(again) and all(map(_same, value, again))
     if isinstance(value, float | np.floating):  # the JSON form of NaN and of infinite numbers is null
         return bool(value == again)
-    return bool(value == again) or _json(value) == _json(again)
+    return bool(value == again) or (type(value) is not type(again) and _json(value) == _json(again))
 
 
 def _json(value: object) -> Any:

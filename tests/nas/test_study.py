@@ -223,6 +223,17 @@ def test_one_call_gives_a_limited_number_of_units_in_batches(describe, tmp_path,
         assert [each.trial for each in study.ask(np.int64(3))] == [5, 6, 7]
 
 
+def test_an_error_in_a_later_batch_leaves_nothing_leased(opened, monkeypatch):
+    monkeypatch.setattr("nas.study.BATCH", 2)
+    more = opened._next
+    batches = iter([more, more, None])
+    monkeypatch.setattr(opened, "_next", lambda *given: next(batches)(*given))
+    with pytest.raises(TypeError):
+        opened.ask(6)
+    monkeypatch.undo()
+    assert [each.trial for each in opened.ask(6)] == list(range(6))
+
+
 @pytest.mark.parametrize("seconds", [np.int64(60), np.float16(60), Fraction(60), np.float32(1e9)])
 def test_a_lease_is_any_kind_of_number(seconds, opened):
     (asked,) = opened.ask(lease_seconds=seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import marshal
+
 import jinja2
 import pytest
 
@@ -43,7 +45,15 @@ def test_another_text_or_option_is_compiled_again(page):
     assert page(trim_blocks=True) == "yes <"
 
 
-@pytest.mark.parametrize("damage", [lambda whole: whole[:-20], lambda whole: b"", lambda whole: b"\0" * len(whole)])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: whole[:-20],
+        lambda whole: b"",
+        lambda whole: b"\0" * len(whole),
+        lambda whole: whole[: whole.index(b"\xe3")] + marshal.dumps(7),
+    ],
+)
 def test_a_damaged_file_is_replaced(page, tmp_path, damage):
     page()
     (file,) = kept(tmp_path)

@@ -237,6 +237,16 @@ def test_a_study_that_has_ended_is_shown_on_a_machine_without_its_device_and_kee
     )
 
 
+def test_a_study_of_a_cluster_is_shown_without_it(describe, search):
+    config = describe(budget="{trials: 2}")
+    cluster = {"name": "ray", "options": {"address": "nowhere:1"}}
+    with search(config) as result:
+        result.store.update_study(result.study.id, config={**result.study.config, "runner": cluster})
+    for each in (config, config.model_copy(update={"device": "cuda:99"})):
+        with launch.search(each, quiet=True) as result:
+            assert result.best is not None
+
+
 def test_a_study_of_another_machine_is_shown_without_its_device(describe, search):
     config = describe(budget="{trials: 2}")
     elsewhere = config.model_copy(update={"device": "cuda:99"})
@@ -334,7 +344,7 @@ def test_an_ended_study_stays_ended_if_its_search_does_not_start(describe, searc
 
         monkeypatch.setattr(launch.factory, "runner", refuse)
         with pytest.raises(NasError, match="no such runner"):
-            launch.search(config, quiet=True)
+            launch.search(config, quiet=True, retry_failed="out of memory")
         assert ending and result.store.study(config.study).ending == ending
 
 

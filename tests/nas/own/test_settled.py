@@ -9,6 +9,7 @@ from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
+from pydantic import SecretStr, TypeAdapter
 
 from nas.errors import AnswerProblem, UsageError
 from nas.own.settled import checked, names
@@ -104,6 +105,15 @@ def test_an_infinite_number_is_accepted_if_it_is_the_default():
 def test_a_value_that_the_constructor_changes_is_rejected():
     with pytest.raises(AnswerProblem, match=r"settled\['start'\] answered 5\. Expected: None"):
         found({"start": 5}, lambda options: SimpleNamespace(settled={"start": options["start"] + 1}))
+
+
+def test_a_value_whose_json_form_leaves_something_out_is_rejected():
+    hidden = TypeAdapter(SecretStr)
+    with pytest.raises(AnswerProblem, match=r"settled\['word'\] answered SecretStr"):
+        found(
+            {"word": SecretStr("hello")},
+            lambda options: SimpleNamespace(settled={"word": hidden.validate_python(options["word"])}),
+        )
 
 
 def test_a_study_that_has_the_values_needs_the_names_alone():
