@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from nas.errors import AnswerProblem, UsageError
 from nas.own.answers import Answers, Refused
 
-DEEPEST = 50  # lists and dicts within each other: pydantic writes 255, of which the search file around them takes some
+DEEPEST = 50  # lists and dicts within each other: pydantic writes 255, and the search file around them takes some
 OPTIONS = "a dict of options of the constructor, from names to values"
 VALUE = (
     "None, a bool, a finite number, text, a list or dict of these, or another value that the constructor makes again "
