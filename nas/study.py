@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -29,7 +29,7 @@ from nas.config.schema import SearchConfig
 from nas.engine import leases, session
 from nas.engine.ending import end
 from nas.engine.units import Units, kind_of_failure
-from nas.errors import NasError, UsageError
+from nas.errors import DamageError, NasError, UsageError
 from nas.metrics import told_problem
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
@@ -163,15 +163,25 @@ class Study:
         return self.store.mark(self.record.id).sequence
 
     def _leased(self, count: int, seconds: float) -> list[Ask]:
-        """Up to `count` units, leased to the caller. After an error or Ctrl-C none of them is leased."""
+        """Up to `count` units, leased to the caller. After an error or Ctrl-C none of them is leased.
+
+        Only a unit whose architecture is damaged stays leased, so that the next call gives the others.
+        """
         leased: list[Unit] = []
+        owners: list[str] = []  # of all units that may have been leased
         try:
-            while len(leased) < count and (units := self._next(count - len(leased), seconds)):
+            while len(leased) < count:
+                new = [f"ask/{leases.owner_name()}" for _ in range(min(count - len(leased), BATCH))]
+                owners += new
+                if not (units := self._next(new, seconds)):
+                    break
                 leased += units
             return [Ask.of(unit, unit.owner or "", self._proposer.architecture(unit)) for unit in leased]
+        except DamageError:
+            self._units.release_all({unit.owner or "" for unit in leased})
+            raise
         except BaseException:
-            for unit in leased:
-                self._units.release([unit], unit.owner or "")
+            self._units.release_all(owners)
             raise
 
     def _is_idle(self) -> bool:
@@ -188,9 +198,8 @@ class Study:
         if self.store.study(self.name).ending is None:
             end(self._proposer, self.config.budget)
 
-    def _next(self, count: int, seconds: float) -> list[Unit]:
-        """One abandoned unit or promotion, or up to `count` new trials in a batch; each has an owner of its own."""
-        owners = [f"ask/{leases.owner_name()}" for _ in range(min(count, BATCH))]
+    def _next(self, owners: Sequence[str], seconds: float) -> list[Unit]:
+        """One abandoned unit or promotion, or new trials, of which each has an owner of its own."""
         if unit := self._units.abandoned(owners[0], seconds):
             return [unit]
         self._proposer.absorb()

@@ -278,11 +278,6 @@ def runner(config: SearchConfig, say: Callable[[str], None] = lambda text: None)
     return InlineOptions(process=False).start()
 
 
-def no_runner() -> Runner:
-    """A runner for a search that only shows its result: it starts no process and needs no cluster."""
-    return InlineOptions(process=False).start()
-
-
 def threads(config: SearchConfig) -> int:
     """CPU threads of one unit: the CPUs it is given."""
     return max(1, math.floor(config.runner.options.get("cpus", 1)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header
 from nas.runners.contract import Runner
+from nas.runners.later import LaterRunner
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.opening import damage_of_opened
 from nas.upkeep import cleaning
@@ -171,15 +173,16 @@ def _search(
     with reporter:
         if unusable:
             reporter.say(f"Nothing is trained, and the study keeps its runner, device and checkpoints. {unusable}")
-        chosen = runner or (_runner(config, reporter.say) if trains else factory.no_runner())
+        start = partial(_runner, config, reporter.say)
+        chosen = runner or (start() if trains else LaterRunner(start))
         reporter.say("Building the space, the objectives and the baselines")
-        running = Search(config, store, study, chosen, reporter, finals_only=finals_only)
+        running = Search(config, store, study, chosen, reporter, finals_only=finals_only, ended=not trains)
         if any(map(is_latency_here, config.objectives)):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         if retry_failed is not None:
             reporter.say(_retried(running, retry_failed))
         reporter.watch(chosen.progress)
-        if not finals_only:  # finals leave an ended search ended
+        if trains and not finals_only:  # finals leave an ended search ended
             store.update_study(study.id, ending=None)
         report = running.run()
         if said := _cleaned(store, study.name):

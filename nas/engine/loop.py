@@ -80,6 +80,7 @@ class Search:
     reporter: Reporter
     lease_seconds: float = leases.SECONDS
     finals_only: bool = False  # the search has ended
+    ended: bool = False  # so have the finals: nothing is stored about the ending, unless another process queued a unit
 
     def __post_init__(self) -> None:
         self.owner = leases.owner_name()
@@ -139,7 +140,8 @@ class Search:
     def _end_search(self) -> None:
         if self.proposer.exhausted:
             self.reporter.say(str(self.proposer.exhausted))
-        end(self.proposer, self.config.budget, time_is_up=self._time_is_up())
+        if not self.ended:
+            end(self.proposer, self.config.budget, time_is_up=self._time_is_up())
         if not self.store.best(self.study.id, limit=1, states=TRAINED, purposes=("search",)):
             raise _nothing_found(self.store, self.study, self.proposer.exhausted)
 
@@ -216,10 +218,14 @@ class Search:
         self.reporter.ended(unit, {}, outcome.failure, outcome)
 
     def _time_is_up(self) -> bool:
+        """Whether the minutes are spent. A search that has ended for another reason does not end again."""
         minutes = self.config.budget.minutes
-        return minutes is not None and self.proposer.trained_seconds >= minutes * 60 * self.runner.workers
+        if self.ended or minutes is None:
+            return False
+        return self.proposer.trained_seconds >= minutes * 60 * self.runner.workers
 
     def _start(self, unit: Unit) -> None:
+        self.ended = False
         self.units.hold(unit)
         self._running[unit.number, unit.rung, unit.kind] = unit
         self.runner.submit(factory.work(self.config, unit, self.proposer.horizon(unit)))

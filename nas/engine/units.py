@@ -140,6 +140,11 @@ class Units:
         for unit in units:
             self._drop(unit)
 
+    def release_all(self, owners: Collection[str]) -> None:
+        """As `release`, for all units that these owners hold."""
+        with contextlib.suppress(StoreError):
+            self.store.release_all(self.study.id, owners)
+
     def _drop(self, unit: Unit) -> None:
         if self.heartbeat:
             self.heartbeat.drop(unit.id)

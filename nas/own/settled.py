@@ -7,6 +7,7 @@ constructor, and it must make the same values of what is stored. Type hints do t
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ VALUE = (
     "None, a bool, a finite number, text, a list or dict of these, or another value that the constructor makes again "
     f"from its JSON form because it is of the type of the option's hint; nested at most {DEEPEST} deep"
 )
+LISTS = (list, tuple, set, frozenset, deque)
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -80,17 +82,29 @@ def _compare(given: Mapping[str, Any], stored: Mapping[str, Any], made: object) 
 
 
 def _same(value: Any, again: Any) -> bool:
-    """Whether two values are equal, or have one JSON form but different types, as an Enum and its text.
+    """Whether two values are equal, or `again` is a whole JSON form of `value`, such as the text of an Enum.
 
-    The keys of a dict may not have become text. A JSON form can leave things out, so values of one type must be equal.
+    The keys of a dict may not have become text.
     """
     if isinstance(value, Mapping) and isinstance(again, Mapping):
         return value.keys() == again.keys() and all(_same(value[key], again[key]) for key in value)
-    if isinstance(value, list | tuple) and isinstance(again, list | tuple):
+    if isinstance(value, LISTS) and isinstance(again, list | tuple):
         return len(value) == len(again) and all(map(_same, value, again))
-    if isinstance(value, float | np.floating):  # the JSON form of NaN and of infinite numbers is null
+    if isinstance(value, np.generic):
+        return _same(value.item(), again)
+    if isinstance(value, float) or value == again:  # the JSON form of NaN and of infinite numbers is null
         return bool(value == again)
-    return bool(value == again) or (type(value) is not type(again) and _json(value) == _json(again))
+    if type(value) is type(again):  # one that does not define what is equal
+        return hasattr(value, "__dict__") and _same(vars(value), vars(again))
+    return _json(value) == _json(again) and _is_whole(_json(value), value)
+
+
+def _is_whole(form: Any, value: Any) -> bool:
+    """Whether the type of `value` makes it again from its JSON form, which may have left something out."""
+    try:
+        return _same(value, TypeAdapter(type(value)).validate_python(form))
+    except Exception:  # the type may be the user's own
+        return False
 
 
 def _json(value: object) -> Any:

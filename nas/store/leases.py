@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Text, and_, bindparam, case, func, or_, select, update
 
 from nas.store.limits import double
 from nas.store.models import architecture, trial, unit, unit_is_open
@@ -139,9 +139,18 @@ def _finite(name: str, value: float) -> float | None:
 
 def release(connection: Connection, ids: Collection[int], owner: str) -> list[int]:
     """Put units back in the queue without counting the attempt -> those that were held."""
+    return _put_back(connection, *_held(ids, owner))
+
+
+def release_all(connection: Connection, study_id: int, owners: Collection[str]) -> list[int]:
+    """Put all units of a study that these owners hold back in the queue, as `release` does."""
+    held = unit.c.state == UnitState.RUNNING, unit.c.owner.in_(owners)
+    return _put_back(connection, unit.c.study_id == study_id, and_(unit_is_open), *held)
+
+
+def _put_back(connection: Connection, *which: ColumnElement[bool]) -> list[int]:
     back = {"state": UnitState.QUEUED, "owner": None, "lease_expires": None, "released": unit.c.released + 1}
-    back |= NO_PROGRESS
-    statement = update(unit).where(*_held(ids, owner)).values(back)
+    statement = update(unit).where(*which).values(back | NO_PROGRESS)
     return sorted(connection.execute(statement.returning(unit.c.id)).scalars())
 
 

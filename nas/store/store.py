@@ -208,6 +208,10 @@ class Store(Reader):
         """Put units back in the queue without counting the attempt -> the ids that `owner` held."""
         return self.database.write(lambda connection: leases.release(connection, unit_ids, owner))
 
+    def release_all(self, study_id: int, owners: Collection[str]) -> list[int]:
+        """As `release`, for all units of a study that these owners hold."""
+        return self.database.write(lambda connection: leases.release_all(connection, study_id, owners))
+
     def finish(
         self,
         unit_id: int,

@@ -1,5 +1,6 @@
 """A study from Python: ask, tell, best, pareto; leases keep two askers apart; threads may share it."""
 
+import itertools
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -223,15 +224,41 @@ def test_one_call_gives_a_limited_number_of_units_in_batches(describe, tmp_path,
         assert [each.trial for each in study.ask(np.int64(3))] == [5, 6, 7]
 
 
-def test_an_error_in_a_later_batch_leaves_nothing_leased(opened, monkeypatch):
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("place", range(6))
+def test_an_error_leaves_nothing_leased_wherever_it_comes(place, error, opened, monkeypatch):
     monkeypatch.setattr("nas.study.BATCH", 2)
-    more = opened._next
-    batches = iter([more, more, None])
-    monkeypatch.setattr(opened, "_next", lambda *given: next(batches)(*given))
-    with pytest.raises(TypeError):
+    add, calls = opened.store.add_trial, itertools.count()
+
+    def interrupted(*given, **options):
+        """Right after a unit was stored."""
+        added = add(*given, **options)
+        if next(calls) == place:
+            raise error
+        return added
+
+    monkeypatch.setattr(opened.store, "add_trial", interrupted)
+    with pytest.raises(error):
         opened.ask(6)
-    monkeypatch.undo()
+    assert opened.store.open_units(opened.record.id) == {UnitState.QUEUED: place + 1}
     assert [each.trial for each in opened.ask(6)] == list(range(6))
+
+
+def test_a_database_that_is_locked_is_waited_for_twice_at_most(opened, monkeypatch):
+    """Once for the units that were asked for, once to give back those of the batch before."""
+    monkeypatch.setattr("nas.study.BATCH", 2)
+    waits = []
+
+    def locked(*given, **options):
+        waits.append(given)
+        raise StoreError("The database is locked.")
+
+    monkeypatch.setattr(opened.store, "release_all", locked)
+    add, calls = opened.store.add_trial, itertools.count()
+    monkeypatch.setattr(opened.store, "add_trial", lambda *a, **o: (locked if next(calls) == 4 else add)(*a, **o))
+    with pytest.raises(StoreError, match="locked"):
+        opened.ask(6)
+    assert len(waits) == 2
 
 
 @pytest.mark.parametrize("seconds", [np.int64(60), np.float16(60), Fraction(60), np.float32(1e9)])

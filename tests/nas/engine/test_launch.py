@@ -1,6 +1,7 @@
 """How a search starts: its database, its study, and a second search on the same study."""
 
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pytest
 import nas
 from nas.config import factory
 from nas.config.schema import Named
-from nas.engine import launch, planning
+from nas.engine import launch, planning, session
 from nas.engine.checks import starting
+from nas.engine.loop import Search
 from nas.errors import NasError, StoreError, UsageError
+from nas.runners.inline import InlineRunner
 from nas.schedulers.full import Full
 from nas.schedulers.registry import registry
 from nas.store import TrialState, open_store
+from nas.work import Failure, FailureKind
 
 NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 
@@ -245,6 +249,57 @@ def test_a_study_of_a_cluster_is_shown_without_it(describe, search):
     for each in (config, config.model_copy(update={"device": "cuda:99"})):
         with launch.search(each, quiet=True) as result:
             assert result.best is not None
+
+
+def test_finals_whose_runner_did_not_start_wait_for_the_runner_that_the_file_names(describe, search, monkeypatch):
+    search(describe(budget="{trials: 2}", finals=FINALS)).store.close()
+    more = describe(budget="{trials: 2}", finals=FINALS.replace("seeds: 1", "seeds: 2"))
+
+    def unreachable(*given):
+        raise NasError("No cluster is there.")
+
+    monkeypatch.setattr(factory, "runner", unreachable)
+    for _ in range(2):
+        with pytest.raises(NasError, match="No cluster is there"):
+            launch.search(launch.override(more, address="nowhere:1"), quiet=True)
+    with search(more) as result:
+        assert not result.store.open_units(result.study.id)
+        assert len(result.store.trials(result.study.id, purposes=("final",))) == 4
+
+
+@pytest.mark.parametrize(
+    ("budget", "limit"), [("{steps: 25, minutes: 2}", "steps"), ("{trials: 9, minutes: 1}", "space")]
+)
+def test_a_result_that_is_shown_with_fewer_workers_ended_for_the_same_reason(budget, limit, describe, table):
+    class Three(InlineRunner):
+        workers = capacity = 3
+
+    def run(work, progress):
+        return replace(table(work), seconds=50.0)
+
+    space = "{kind: decoder, width: !choice [16, 24], vocabulary: 256, body: attention}"
+    config = describe(budget=budget, **({"space": space} if limit == "space" else {}))
+    for runner in (Three(run), None, InlineRunner(run)):
+        with launch.search(config, quiet=True, runner=runner) as result:
+            assert result.study.ending["limit"] == limit
+
+
+def test_a_unit_that_comes_while_a_result_is_shown_goes_to_the_runner_of_the_file(describe, table, monkeypatch):
+    config = describe(budget="{trials: 2}")
+    lost = Failure(FailureKind.TASK_ERROR, "no")
+    first = InlineRunner(lambda work, progress: replace(table(work), failure=lost if work.trial else None))
+    launch.search(config, quiet=True, runner=first).store.close()
+    run, runners = Search.run, []
+
+    def after_another_process(self):
+        assert session.proposer(self.config, self.store, self.study, self.objectives).retry("task error") == 1
+        return run(self)
+
+    monkeypatch.setattr(Search, "run", after_another_process)
+    monkeypatch.setattr(factory, "runner", lambda *_: runners.append(InlineRunner(table)) or runners[-1])
+    with launch.search(config, quiet=True) as result:
+        states = [each.state for each in result.store.trials(result.study.id)]
+    assert len(runners) == 1 and states == [TrialState.COMPLETE, TrialState.FAILED, TrialState.COMPLETE]
 
 
 def test_a_study_of_another_machine_is_shown_without_its_device(describe, search):

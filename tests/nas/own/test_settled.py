@@ -3,13 +3,15 @@
 import enum
 import json
 import math
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import SecretStr, TypeAdapter
+from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 
 from nas.errors import AnswerProblem, UsageError
 from nas.own.settled import checked, names
@@ -107,13 +109,35 @@ def test_a_value_that_the_constructor_changes_is_rejected():
         found({"start": 5}, lambda options: SimpleNamespace(settled={"start": options["start"] + 1}))
 
 
-def test_a_value_whose_json_form_leaves_something_out_is_rejected():
-    hidden = TypeAdapter(SecretStr)
-    with pytest.raises(AnswerProblem, match=r"settled\['word'\] answered SecretStr"):
-        found(
-            {"word": SecretStr("hello")},
-            lambda options: SimpleNamespace(settled={"word": hidden.validate_python(options["word"])}),
-        )
+class Partial(BaseModel):
+    shown: int = 1
+    hidden: str = Field("", exclude=True)
+
+
+@dataclass(eq=False)
+class Plain:
+    """Compared by its place in memory."""
+
+    mode: Mode
+
+
+@pytest.mark.parametrize("hint", [None, object, "its own"])
+@pytest.mark.parametrize("value", [SecretStr("hello"), [SecretStr("hello")], Partial(hidden="x")], ids=repr)
+def test_a_value_whose_json_form_leaves_something_out_is_rejected(value, hint):
+    own = list[SecretStr] if isinstance(value, list) else type(value)
+    made = TypeAdapter(own if hint == "its own" else hint or Any).validate_python
+    with pytest.raises(AnswerProblem, match=r"settled\['word'\] answered \[?(SecretStr|Partial)"):
+        found({"word": value}, lambda options: SimpleNamespace(settled={"word": made(options["word"])}))
+
+
+@pytest.mark.parametrize("hint", [Any, "its own"])
+@pytest.mark.parametrize(
+    "value", [Plain(Mode.B), Partial(shown=2), Mode.A, {Mode.B}, Path("x"), np.datetime64("2020-01-02")], ids=repr
+)
+def test_a_value_whose_json_form_is_whole_is_accepted_without_a_hint_too(value, hint):
+    own = {set: set[Mode], np.datetime64: Any}.get(type(value), type(value))
+    made = TypeAdapter(own if hint == "its own" else hint).validate_python
+    assert found({"a": value}, lambda options: SimpleNamespace(settled={"a": made(options["a"])}))
 
 
 def test_a_study_that_has_the_values_needs_the_names_alone():
