@@ -120,13 +120,18 @@ class _Sender:
     def __init__(self, session: pytest.Session, reports: Connection) -> None:
         self._tw = session.config.get_terminal_writer()  # what other plugins write to
         self._session, self._reports = session, reports
+        self._of_test: list[dict[str, object]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Those of a test are sent together: the process that reads them takes the core from one that runs tests."""
         config = self._session.config
-        try:
-            self._reports.send(config.hook.pytest_report_to_serializable(config=config, report=report))
-        except BrokenPipeError:  # the process that reads the reports was interrupted or killed
-            self._session.shouldstop = "no process reads the reports"
+        self._of_test.append(config.hook.pytest_report_to_serializable(config=config, report=report))
+        if report.when == "teardown":
+            try:
+                self._reports.send(self._of_test)
+            except BrokenPipeError:  # the process that reads the reports was interrupted or killed
+                self._session.shouldstop = "no process reads the reports"
+            self._of_test = []
 
 
 def _work(session: pytest.Session, items: Iterator[pytest.Item], reports: Connection) -> None:
@@ -178,8 +183,8 @@ def _reports(config: pytest.Config, sources: list[Connection]) -> Iterator[pytes
     while sources:
         for source in wait(sources):
             try:
-                data = source.recv()
+                of_test = source.recv()
             except EOFError:
                 sources.remove(source)
             else:
-                yield config.hook.pytest_report_from_serializable(config=config, data=data)
+                yield from (config.hook.pytest_report_from_serializable(config=config, data=each) for each in of_test)

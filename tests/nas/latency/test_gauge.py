@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
+from nas.latency import gauge as gauges
 from nas.latency.gauge import BACKWARD, Gauge, _backward, as_quiet, gauge
 from tuner.measure.core import one_core
 
@@ -22,7 +23,9 @@ def test_nothing_changes_while_the_quiet_machine_is_unknown():
     assert as_quiet([1.0, 2.0], [5.0, 7.0], None) == [1.0, 2.0]
 
 
-def test_the_gauge_does_the_same_work_every_time():
+def test_the_gauge_does_the_same_work_every_time(monkeypatch):
+    for name in ("LAUNCHES", "ROWWISE", "PRODUCTS"):  # tests/conftest.py leaves out a part of it
+        monkeypatch.setattr(gauges, name, 2)
     assert GAUGE.call() == GAUGE.call() and GAUGE.call().isfinite()
 
 

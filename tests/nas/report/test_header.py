@@ -8,6 +8,7 @@ from nas import report
 from nas.engine import launch
 from nas.report import summary
 from nas.report.header import cut_off
+from nas.runners.inline import InlineRunner
 from nas.work import Failure, FailureKind
 
 FINALS = "{top: 1, seeds: 2, steps: 20}"
@@ -92,14 +93,15 @@ def test_a_space_that_is_too_small_for_the_budget_is_named(describe, search):
     assert first == "trials    2 of 4 planned started; the space has no other architecture; none failed"
 
 
-def test_the_ending_is_forgotten_while_a_search_goes_on(describe, search, monkeypatch):
+@pytest.mark.parametrize(("retry", "forgotten"), [("task error", True), (None, False)])
+def test_the_ending_is_forgotten_while_a_search_goes_on(retry, forgotten, describe, search, table, monkeypatch):
     config = describe(budget="{trials: 3}")
     with search(config) as result:
         assert result.study.ending == {"limit": "trials", "not_started": 0, "not_promoted": 0}
     run, seen = launch.Search.run, []
     monkeypatch.setattr(launch.Search, "run", lambda self: seen.append(self.store.study("tried").ending) or run(self))
-    with search(config) as again:
-        assert (seen, again.study.ending) == ([None], result.study.ending)
+    with launch.search(config, quiet=True, runner=InlineRunner(table), retry_failed=retry) as again:
+        assert (seen, again.study.ending) == ([None if forgotten else result.study.ending], result.study.ending)
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ from nas.work import FailureKind, Outcome, Progress, Work  # noqa: E402
 NODE = {"object_store_memory": 80 * 2**20, "include_log_monitor": False}  # no test reads logs
 # A removed node is noticed after one second instead of 15. The cluster asks more often, and waits no less for answers.
 NODE_DEATHS = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+# The warnings are Ray's own.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("bare_ray")]
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    alone = {"include_dashboard": False, "no_monitor": True}  # of a cluster that grows
-    head = {"num_cpus": 1, "_system_config": NODE_DEATHS, **alone, **NODE}
+def cluster(bare_ray):
+    head = {"num_cpus": 1, "_system_config": NODE_DEATHS, "include_dashboard": False, **NODE}
     made = Cluster(initialize_head=True, head_node_args=head)
     made.add_node(num_cpus=1, resources={"quiet": 1}, **NODE)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")

@@ -15,7 +15,8 @@ from nas.runners.ray import RayOptions  # noqa: E402
 from nas.store import TrialState  # noqa: E402
 from nas.work import Outcome  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+# The warnings are Ray's own.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("bare_ray")]
 
 
 def test_a_search_goes_on_when_its_local_ray_was_killed(describe):
