@@ -41,6 +41,7 @@ def test_a_search_goes_on_with_a_study(name, kept, nas, study):
     before = results(kept, database)
 
     budget = enlarge(Path(f"{name}.yaml"), 2)
+    train_here(Path(f"{name}.yaml"))
     ended = nas("search", f"{name}.yaml", "--quiet", "--json")
     if name == "latency":  # it was made on another machine, which is refused; so this one is made the same
         then, here = re.findall(r"\(([0-9a-f]{8,})\)", ended.err)
@@ -67,11 +68,13 @@ def enlarge(path, more):
     said = output(path.stem)[f"status {path.stem} --json"]
     budget = max(sum(said["trials"].values()), said["budget"]) + (0 if said["units"]["waiting"] else more)
     larger = re.sub(r"trials: \d+", f"trials: {budget}", path.read_text())
-    here = (
-        re.sub("(?m)^runner: inline\n", "", larger) + "\nrunner: {inline: {process: false}}\n"
-    )  # a child takes seconds
-    path.write_text(here.replace("finals: {", f"finals: {{{ONE_BASELINE}, "))
+    path.write_text(larger.replace("finals: {", f"finals: {{{ONE_BASELINE}, "))
     return budget
+
+
+def train_here(path):
+    """Let a search train in this process: a child takes seconds."""
+    path.write_text(re.sub("(?m)^runner: inline\n", "", path.read_text()) + "\nrunner: {inline: {process: false}}\n")
 
 
 def results(kept, database):
@@ -87,6 +90,7 @@ def test_units_that_were_left_go_on_from_their_checkpoints(nas, study):
     study("interrupted")
     status = nas("status", "interrupted", "--json").json()
     assert status["units"] == {"waiting": 1, "running": 1}
+    train_here(Path("interrupted.yaml"))
 
     assert nas("search", "interrupted.yaml", "--quiet").code == 0
 
