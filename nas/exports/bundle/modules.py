@@ -8,12 +8,13 @@ import importlib.util
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 
 from nas.exports.bundle.edits import Text, applied
 from nas.exports.bundle.folding import folded
 
 OURS = ("searchspace", "kernels")
+CHANGED = 64  # modules with other code that are known
 Key = tuple[str, str]  # module, name
 
 
@@ -91,7 +92,7 @@ class Modules:
     def get(self, name: str) -> Module:
         """The module called `name`, folded."""
         if name not in self._known:
-            changed = {key: new for (module, key), new in self.replaced.items() if module == name}
+            changed = frozenset((key, new) for (module, key), new in self.replaced.items() if module == name)
             self._known[name] = _changed(name, changed) if changed else _whole(name)
         return self._known[name]
 
@@ -122,9 +123,10 @@ def _whole(name: str) -> Module:
     return Module(name, Text(_folded_text(name)))
 
 
-def _changed(name: str, changed: Mapping[str, str]) -> Module:
-    """The module with other code for some of its definitions."""
-    return Module(name, Text(_with(_folded_text(name), changed)))
+@lru_cache(CHANGED)
+def _changed(name: str, changed: frozenset[tuple[str, str]]) -> Module:
+    """The module with other code for some of its definitions: (name, code)."""
+    return Module(name, Text(_with(_folded_text(name), dict(changed))))
 
 
 @cache

@@ -84,9 +84,14 @@ def shell(modules: Modules, key: Key) -> Iterator[ast.AST]:
     yield from (each for each in node.decorator_list if not is_left_out(each))
     for each in node.body:
         if isinstance(each, ast.AnnAssign) and is_given(each.value):
-            yield ast.copy_location(ast.AnnAssign(each.target, each.annotation, None, each.simple), each)
+            yield _without_default(each)
         elif not isinstance(each, ast.FunctionDef) and not is_search_only(each):
             yield each
+
+
+@lru_cache(REMEMBERED)
+def _without_default(field: ast.AnnAssign) -> ast.AnnAssign:
+    return ast.copy_location(ast.AnnAssign(field.target, field.annotation, None, field.simple), field)
 
 
 def is_given(value: ast.expr | None) -> bool:
@@ -137,12 +142,16 @@ def _of_nodes(modules: Modules, found: Reached, module: str, nodes: list[ast.AST
                 keys.append(key)
             elif isinstance(key, Import):
                 found.imports.add(key)
-        for attribute in ast.walk(node):
-            if isinstance(attribute, ast.Attribute):
-                found.attributes.add(attribute.attr)
-            elif isinstance(attribute, ast.Constant) and isinstance(attribute.value, str):
-                found.attributes.add(attribute.value)  # of getattr
+        found.attributes |= _attributes(node)
     return keys
+
+
+@lru_cache(REMEMBERED)
+def _attributes(node: ast.AST) -> frozenset[str]:
+    """The names of the attributes in `node`, and its texts, which may be arguments of getattr."""
+    below = list(ast.walk(node))
+    texts = {each.value for each in below if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+    return frozenset(texts | {each.attr for each in below if isinstance(each, ast.Attribute)})
 
 
 @lru_cache(REMEMBERED)
@@ -205,6 +214,13 @@ def locals_of(function: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
         if not isinstance(node, ast.Lambda):
             waiting += ast.iter_child_nodes(node)
     return frozenset(found - left)
+
+
+@lru_cache(REMEMBERED)
+def all_locals(node: ast.AST) -> frozenset[str]:
+    """The locals of all functions in `node`."""
+    functions = [each for each in ast.walk(node) if isinstance(each, ast.FunctionDef | ast.Lambda)]
+    return frozenset().union(*map(locals_of, functions))
 
 
 def kept_nodes(modules: Modules, found: Reached, key: Key) -> list[ast.AST]:

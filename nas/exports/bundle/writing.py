@@ -53,9 +53,7 @@ def _names(modules: Modules, found: Reached, order: list[str]) -> dict[Key, str]
         name
         for key in found.definitions
         for node in reach.kept_nodes(modules, found, key)
-        for each in ast.walk(node)
-        if isinstance(each, ast.FunctionDef | ast.Lambda)
-        for name in reach.locals_of(each)
+        for name in reach.all_locals(node)
     }
     taken = {each.used for each in found.imports} | set(keyword.kwlist)
     names: dict[Key, str] = {}
@@ -81,10 +79,9 @@ def _used_elsewhere(modules: Modules, found: Reached, key: Key) -> bool:
         if module == key[0]:
             continue
         for node in reach.kept_nodes(modules, found, (module, name)):
-            for function in ast.walk(node):
-                hides = isinstance(function, ast.FunctionDef | ast.Lambda) and key[1] in reach.locals_of(function)
-                if hides and any(reach.modules_key(modules, module, each) == key for each in reach.names(node)):
-                    return True
+            hides = key[1] in reach.all_locals(node)
+            if hides and any(reach.modules_key(modules, module, each) == key for each in reach.names(node)):
+                return True
     return False
 
 
