@@ -48,6 +48,12 @@ os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 # New objects until Python searches for garbage, 700 by default. Models and rows are thousands of objects that live on.
 GARBAGE = 20_000
+# Python that makes a process forget our packages.
+FORGET = """
+import sys
+for name in [name for name in sys.modules if name.partition(".")[0] in ("nas", "searchspace", "kernels", "tuner")]:
+    del sys.modules[name]
+"""
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("nas", "searchspace", "kernels", "tuner", "dashboards", "benchmarks")
 
@@ -296,6 +302,25 @@ def forked() -> Callable[..., subprocess.CompletedProcess]:
         return subprocess.CompletedProcess(code, ended, *said)
 
     return run
+
+
+@pytest.fixture
+def checks_in_forks(forked, monkeypatch) -> None:
+    """`nas export` runs each check in a fork of this process, because to import the libraries again takes seconds.
+
+    Other tests run the checks in a new process.
+    """
+    from nas.exports import checking
+
+    def run(command, *, env, **_):
+        script, folder, place, seconds, *names = command[command.index("-B") + 1 :]
+        for name in names:
+            code = f"import runpy; runpy.run_path({script!r}, run_name='__main__')"
+            hide = "" if name == "yaml" else FORGET
+            done = forked(hide + code, folder, place, seconds, name, PYTHONPATH=env["PYTHONPATH"])
+            assert done.returncode == 0, done.stderr
+
+    monkeypatch.setattr(checking, "subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL))
 
 
 def _run_and_exit(code: str) -> None:

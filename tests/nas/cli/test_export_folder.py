@@ -56,6 +56,7 @@ def test_an_exported_folder_and_a_training_are_exported_again(study, nas, tmp_pa
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
 
 
+@pytest.mark.usefixtures("checks_in_forks")
 def test_a_difference_fails_the_check(study, nas, tmp_path, monkeypatch):
     from nas.exports import checking
 
@@ -154,6 +155,7 @@ def test_the_function_writes_what_the_command_writes(study, nas, tmp_path):
         package.export(None)
 
 
+@pytest.mark.usefixtures("checks_in_forks")
 def test_one_changed_weight_fails_the_check_even_if_no_output_shows_it(study, nas, tmp_path):
     from nas.exports import checking, exporting
 

@@ -17,6 +17,7 @@ import transformers  # noqa: E402
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
+CHECK = Path(__file__).resolve().parents[4] / "nas/exports/checks/huggingface.py"
 TEXTS = {"transformer_decoder": "naïve  text\n", "gru": "a b  c", "transformer": "w3 w1"}
 
 
@@ -52,7 +53,19 @@ def found_in(folder):
         result["decoded"] = tokenizer.decode(result["tokens"])
     if folder.name in ("transformer_decoder", "gru") and importlib.util.find_spec("accelerate"):
         result["trained"] = trained(model, inputs[0])
+    if folder.name == "gru":
+        result["check"] = checked(folder, expected)
     return result
+
+
+def checked(folder, expected):
+    """What the check of an export finds."""
+    found = importlib.util.spec_from_file_location("check_huggingface", CHECK)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    with tempfile.TemporaryDirectory() as export:
+        (Path(export) / "huggingface").symlink_to(folder)
+        return module.check(Path(export), {**expected, "text": TEXTS[folder.name]})[0]
 
 
 def generated(model, inputs, symbols):

@@ -156,7 +156,7 @@ def test_a_program_that_holds_for_some_lengths_only_is_rejected():
 
 
 def test_a_model_without_a_state_has_a_prompt_only():
-    architecture = zoo.load("vit", "tiny")
+    architecture = Architecture.parse(zoo.load("vit", "tiny").text().replace("times: 3", "times: 1"))
     torch.manual_seed(0)
     model = build(architecture).eval()
     made = graphs.programs(architecture, model.state_dict())

@@ -104,6 +104,13 @@ def test_a_native_model_has_no_special_symbols_of_the_published_one(name, result
     assert results[name]["special"] == [None, None, None]
 
 
+def test_the_check_of_an_export_needs_nothing_of_this_package(results):
+    found = results["gru"]["check"]
+    assert found["difference"] < 1e-4
+    assert found["parameters"] == sum(each.numel() for each in build(zoo.load("gru", "tiny")).parameters())
+    assert found["symbols"] == VOCABULARIES["gru"].encode("a b  c")
+
+
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed")
 def test_the_trainer_runs_a_step(results):
     assert results["transformer_decoder"]["trained"] > 0
