@@ -31,6 +31,7 @@ from nas.engine.ending import end
 from nas.engine.units import Units, kind_of_failure
 from nas.errors import DamageError, NasError, UsageError
 from nas.metrics import told_problem
+from nas.numbers import LAST
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
 from nas.store.database import secrets
@@ -303,12 +304,15 @@ class Study:
             cheap_values=trial.cheap_values,
         )
 
-    def best(self, limit: int = 1, objective: str | None = None) -> list[Trial]:
-        """The best trials by an objective (by default the study's first), those that trained longest first.
+    def best(self, limit: int | None = 1, objective: str | None = None) -> list[Trial]:
+        """The best trials by an objective (by default the study's first), those that trained longest first; all of them
+        if the limit is None.
 
-        Raises UsageError, with the nearest name, if the study has no such objective.
+        Raises UsageError, with the nearest name, if the study has no such objective, and for a limit that is no whole
+        number of at least 0.
         """
-        return report.best(self.store, self.record, objective, limit)
+        most = None if limit is None else _whole("limit", limit)
+        return report.best(self.store, self.record, objective, most)
 
     def pareto(self) -> list[Trial]:
         """The Pareto front of the trials that trained longest."""
@@ -316,7 +320,14 @@ class Study:
 
     def architecture(self, trial: int) -> Architecture:
         """The architecture of a trial. Raises UsageError if there is no such trial."""
-        return Architecture.parse(self.store.trial(self.record.id, trial).architecture)
+        return Architecture.parse(self.store.trial(self.record.id, _whole("trial", trial)).architecture)
+
+
+def _whole(name: str, value: Any) -> int:
+    """The argument `name` as Python's own number, at most as large as that of a trial may be."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+        raise UsageError(f"`{name}` must be a whole number of at least 0, but got {value!r}.")
+    return min(int(value), LAST)
 
 
 def _number(what: str, value: Any) -> float:

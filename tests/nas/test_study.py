@@ -212,6 +212,18 @@ def test_a_count_that_is_no_positive_whole_number_is_refused(count, opened):
         opened.ask(count)
 
 
+@pytest.mark.parametrize("wrong", ["1", 1.5, True, -1, None])
+def test_a_number_of_a_trial_and_a_limit_are_whole_numbers(wrong, opened):
+    with pytest.raises(UsageError, match=f"`trial` must be a whole number of at least 0, but got {wrong!r}"):
+        opened.architecture(wrong)
+    if wrong is not None:
+        with pytest.raises(UsageError, match="`limit` must be a whole number"):
+            opened.best(wrong)
+    assert opened.best(None) == opened.best(np.int64(9)) == opened.best(10**30) == []
+    with pytest.raises(UsageError, match="has no trial"):
+        opened.architecture(10**30)
+
+
 def test_a_huge_count_gives_what_there_is_at_once(opened):
     assert [each.trial for each in opened.ask(sys.maxsize)] == list(range(6))
 

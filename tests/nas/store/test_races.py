@@ -94,7 +94,7 @@ def test_a_reader_never_sees_results_with_a_gap(url, store, study):
 
 
 def test_a_writer_killed_at_any_moment_leaves_a_whole_database(url, store, study):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # which saves the imports
     proposed = context.Queue()
     for round_ in range(2):
         writer = context.Process(target=work, args=(url, study.id, f"writer {round_}", 10_000, proposed))
