@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.conftest import QUICK
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("nas", "searchspace", "kernels", "tuner", "dashboards", "benchmarks")
 
 
 def modules_after(statement: str) -> set[str]:
     """The top-level modules that a fresh Python holds after `statement`, the standard library left out."""
-    code = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+    code = f"{QUICK}import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in result.stdout.split()} - sys.stdlib_module_names
 
@@ -45,7 +47,7 @@ def loaded():
     """The modules after each step, one step after the other in one process: torch takes seconds to import."""
     every = "; ".join(f"{step}; print(*sys.modules)" for step in STEPS.values())
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; {every}"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"{QUICK}import sys; {every}"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return dict(zip(STEPS, map(set, map(str.split, done.stdout.splitlines())), strict=True))
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import QUICK
+
 SEARCH = """
 study: tiny
 space:
@@ -103,7 +105,7 @@ def test_the_commands_run_from_an_installed_wheel(built, tmp_path):
     install += ("--target", site)
     run(sys.executable, "-m", "pip", *install, built[0], cwd=work)
     (work / "tiny.yaml").write_text(SEARCH)
-    printed = run(sys.executable, "-c", COMMANDS, cwd=work, PYTHONPATH=str(site), OMP_NUM_THREADS="1")
+    printed = run(sys.executable, "-c", QUICK + COMMANDS, cwd=work, PYTHONPATH=str(site), OMP_NUM_THREADS="1")
     places, _, rest = printed.partition("\n")
 
     assert all(place.startswith(str(site)) for place in places.split())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import os
 import pickle
@@ -49,6 +50,8 @@ def main(connection: Connection, parent: int) -> None:
         importlib.import_module(module)  # it registers a task, an objective or a block of the user
     if run is None:
         import nas.training.unit  # noqa: F401  # takes seconds, which should not count as the unit's
+    gc.freeze()  # what was imported lasts until the process ends, which would search it for garbage then
+    gc.enable()
     units = _Units(connection, run)
     units.listen()
     units.say(Said.READY)

@@ -21,9 +21,10 @@ from nas.runners._child import Said
 from nas.runners.contract import Run
 from nas.work import Failure, FailureKind, Outcome
 
-START = (  # the child finds the same modules as this process
-    "import sys; from multiprocessing.connection import Connection; c = Connection(int(sys.argv[1])); "
-    "sys.path[:] = c.recv(); from nas.runners import _child; _child.main(c, int(sys.argv[2]))"
+START = (  # the child finds the same modules as this process, and looks for no garbage among them
+    "import gc, sys; gc.disable(); from multiprocessing.connection import Connection; "
+    "c = Connection(int(sys.argv[1])); sys.path[:] = c.recv(); "
+    "from nas.runners import _child; _child.main(c, int(sys.argv[2]))"
 )
 CLOSE_SECONDS = 3.0  # for a child without a unit to end
 MOST_BYTES = 256 * 2**20  # of a message

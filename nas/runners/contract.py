@@ -9,6 +9,7 @@ from typing import Protocol
 
 from nas.errors import DiskFull, NasError
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
+from searchspace.language.collecting import collected_later
 
 LATE_SECONDS = 3.0  # how long a unit beyond its time limit may take to notice it, before the runner ends it
 Heard = Callable[[Progress], None]
@@ -93,6 +94,7 @@ def too_slow(work: Work, seconds: float) -> Outcome:
 
 
 def _train(work: Work, progress: Heard, started: Started) -> Outcome:
-    from nas.training.unit import run  # torch is imported when a unit runs, not when a search is planned
+    with collected_later():
+        from nas.training.unit import run  # torch is imported when a unit runs, not when a search is planned
 
     return run(work, progress, started)

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from tests.conftest import QUICK
 from tuner.measure.resources import NAMES
 
 CODE = """
@@ -207,7 +208,7 @@ def compiled(root, tmp_path_factory):
     (folder / "own_kernel.py").write_text(OWN)
     path = os.pathsep.join([str(root), str(folder)])
     environment |= {"TRITON_CACHE_DIR": str(folder), "PYTHONPATH": path, "NAS_TUNING": "on"}
-    code = CODE + USES + TILES
+    code = QUICK + CODE + USES + TILES
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()

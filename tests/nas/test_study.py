@@ -220,7 +220,7 @@ def test_a_number_of_a_trial_and_a_limit_are_whole_numbers(wrong, opened):
         with pytest.raises(UsageError, match="`limit` must be a whole number"):
             opened.best(wrong)
     assert opened.best(None) == opened.best(np.int64(9)) == opened.best(10**30) == []
-    with pytest.raises(UsageError, match="has no trial"):
+    with pytest.raises(UsageError, match="in this study"):
         opened.architecture(10**30)
 
 

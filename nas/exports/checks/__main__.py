@@ -5,6 +5,7 @@ It imports torch once and then forks, so each check has its own process, and tor
 output of the check and its error. A check that fails, or takes longer than SECONDS, leaves no FORMAT.json.
 """
 
+import gc
 import importlib.util
 import json
 import os
@@ -17,6 +18,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 HIDDEN = ("nas", "searchspace", "kernels", "tuner")
 sys.path[:] = [each for each in sys.path if Path(each).resolve() != HERE]  # files here have the names of libraries
+
+gc.disable()  # libraries are no garbage, and the checks make little
 
 import torch  # noqa: E402
 
@@ -75,3 +78,4 @@ def one(name: str, folder: Path, place: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    gc.freeze()  # or the end of the process would search them all

@@ -11,6 +11,7 @@ import torch
 from benchmarks.gpu import __main__, cases, choice
 from benchmarks.gpu.cases import PARTS, Bar, Case
 from kernels.dispatch import registry, tuned
+from tests.conftest import QUICK
 from tuner.measure.measure import timing
 
 SMALL = ["--device", "cpu", "--small", "--evaluations", "1", "--seconds", "0", "--rounds", "2"]
@@ -136,7 +137,7 @@ OTHERS = ("ray", "optuna", "sqlalchemy", "alembic", "pydantic", "typer", "rich",
 
 
 def test_needs_torch_and_numpy_alone(root, tmp_path):
-    code = BLOCKED % (OTHERS,)
+    code = QUICK + BLOCKED % (OTHERS,)
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "configurations are left" in done.stderr

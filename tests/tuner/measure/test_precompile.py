@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernels.dispatch.registry import Choice, Problem, operation
+from tests.conftest import QUICK
 from tuner.measure.precompile import Precompiler, building_processes, default_processes, only_compiling
 from tuner.measure.worker import Settings
 
@@ -141,6 +142,6 @@ with Precompiler(Settings(), processes=1, compile=lock_and_hang) as precompiler:
 
 def test_a_compiler_that_is_killed_leaves_no_message(tmp_path, root):
     paths = os.pathsep.join([str(root), str(Path(__file__).parent)])
-    script = [sys.executable, "-c", KILLED.format(folder=str(tmp_path))]
+    script = [sys.executable, "-c", QUICK + KILLED.format(folder=str(tmp_path))]
     done = subprocess.run(script, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

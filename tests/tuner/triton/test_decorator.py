@@ -12,6 +12,7 @@ import torch
 
 import tuner
 from kernels.dispatch.registry import Choice
+from tests.conftest import QUICK
 from tuner.device import fingerprint
 from tuner.search.folder import Folder
 from tuner.triton import tuned_kernel
@@ -385,7 +386,7 @@ compile_choice(problem, choice, Elsewhere(driver.active.target, 2))
 
 def test_is_part_of_a_whole_graph_of_torch_compile(tmp_path, root):
     """In a process of its own, because here Triton is its interpreter."""
-    (tmp_path / "traced.py").write_text(TRACE)
+    (tmp_path / "traced.py").write_text(QUICK + TRACE)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, str(tmp_path / "traced.py"), str(tmp_path / "kernels")]
 

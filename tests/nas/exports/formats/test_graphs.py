@@ -20,6 +20,7 @@ from nas.exports.winner import Winner
 from searchspace import zoo
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import build
+from tests.conftest import QUICK
 
 # torch's own operator for a loop uses what torch has deprecated
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -190,7 +191,7 @@ def test_onnx_runtime_gives_the_same_numbers_in_a_process_of_its_own(made, model
         for number, (tokens, logits) in enumerate(expected(models[name])):
             arrays |= {f"tokens{number}": tokens.numpy(), f"logits{number}": logits.numpy()}
         np.savez(tmp_path / name / "expected.npz", **arrays)
-    done = subprocess.run([sys.executable, "-c", CHILD, tmp_path], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", QUICK + CHILD, tmp_path], capture_output=True, text=True, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     for differences in json.loads(done.stdout):
