@@ -14,8 +14,16 @@ from nas import cli
 from nas.config import searchfile
 from nas.engine import launch
 from nas.store import TrialState, UnitState, open_store
+from tests.nas.runners.conftest import SERVICES
 
 STEPS = 200
+BARE_RAY = f"""
+from ray._private.node import Node
+for name in {SERVICES}:
+    setattr(Node, name, lambda *_, **__: None)
+from nas.cli import main
+main()
+"""
 TASK = """
 import os
 import time
@@ -116,7 +124,7 @@ def started(tmp_path):
         if runner == "inline":
             process = Forked(arguments, tmp_path)
         else:
-            command, environment = [sys.executable, "-m", "nas", *arguments], os.environ | {"PYTHONUNBUFFERED": "1"}
+            command, environment = [sys.executable, "-c", BARE_RAY, *arguments], os.environ | {"PYTHONUNBUFFERED": "1"}
             process = subprocess.Popen(
                 command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment, **options
             )
