@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -155,8 +156,6 @@ class Study:
             if not asked and self._is_idle() and self._results() == before:
                 self._end()
                 break
-        if any(each.purpose == SEARCH for each in asked):
-            self._go_on()
         return asked
 
     def _results(self) -> int:
@@ -169,20 +168,23 @@ class Study:
         Only a unit whose architecture is damaged stays leased, so that the next call gives the others.
         """
         leased: list[Unit] = []
-        owners: list[str] = []  # of all units that may have been leased
+        owners: list[str] = []  # of the units that are being leased
         try:
             while len(leased) < count:
-                new = [f"ask/{leases.owner_name()}" for _ in range(min(count - len(leased), BATCH))]
-                owners += new
-                if not (units := self._next(new, seconds)):
+                owners = [f"ask/{leases.owner_name()}" for _ in range(min(count - len(leased), BATCH))]
+                if not (units := self._next(owners, seconds)):
                     break
                 leased += units
+            if any(unit.purpose == SEARCH for unit in leased):
+                self._go_on()
             return [Ask.of(unit, unit.owner or "", self._proposer.architecture(unit)) for unit in leased]
-        except DamageError:
-            self._units.release_all({unit.owner or "" for unit in leased})
-            raise
-        except BaseException:
-            self._units.release_all(owners)
+        except BaseException as error:
+            if not isinstance(
+                error, Exception
+            ):  # Ctrl-C in a statement: its frames hold a connection that has the lock
+                traceback.clear_frames(error.__traceback__)
+            may_be_leased = [] if isinstance(error, DamageError) else owners
+            self._units.release_all([*may_be_leased, *(unit.owner or "" for unit in leased)])
             raise
 
     def _is_idle(self) -> bool:
@@ -309,8 +311,10 @@ class Study:
         if the limit is None.
 
         Raises UsageError, with the nearest name, if the study has no such objective, and for a limit that is no whole
-        number of at least 0.
+        number from 0 to 2,147,483,647.
         """
+        if not isinstance(objective, str | None):
+            raise UsageError(f"An objective is named by text, but got {objective!r} ({type(objective).__name__}).")
         most = None if limit is None else _whole("limit", limit)
         return report.best(self.store, self.record, objective, most)
 
@@ -324,10 +328,10 @@ class Study:
 
 
 def _whole(name: str, value: Any) -> int:
-    """The argument `name` as Python's own number, at most as large as that of a trial may be."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
-        raise UsageError(f"`{name}` must be a whole number of at least 0, but got {value!r}.")
-    return min(int(value), LAST)
+    """The argument `name` as Python's own number. Raises UsageError if it is not one that a trial may have."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= LAST:
+        raise UsageError(f"`{name}` must be a whole number from 0 to {LAST}, but got {value!r}.")
+    return int(value)
 
 
 def _number(what: str, value: Any) -> float:

@@ -18,16 +18,18 @@ MINUTES, SPACE, STRATEGY, TRIALS = "minutes", "space", "strategy", "trials"
 WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints", "device", "limits"}
 
 
-def end(proposer: Proposer, budget: Budget, *, time_is_up: bool = False) -> None:
+def end(proposer: Proposer, budget: Budget, *, time_is_up: bool = False, again: bool = False) -> None:
     """Record that the search has ended, and stop the trials that wait for a promotion. Call it once.
 
-    It does nothing if another process has given the search other trials meanwhile, such as those of a larger budget.
+    again: it has ended before, and why stays stored. It does nothing if another process has given the search other
+    trials meanwhile, such as those of a larger budget.
     """
     store, study = proposer.store, proposer.study
     if not same_trials(store.study(study.name).config, study.config):
         return
-    found = ending(proposer, budget, time_is_up=time_is_up)
-    store.update_study(study.id, ending=found | control.to_keep(store, study))
+    if not again:
+        found = ending(proposer, budget, time_is_up=time_is_up)
+        store.update_study(study.id, ending=found | control.to_keep(store, study))
     store.stop_trials(study.id)
 
 
@@ -64,19 +66,21 @@ def same_trials(options: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     return all(options.get(name) == others.get(name) for name in names)
 
 
-def trains_nothing(store: Reader, study: Study, options: Mapping[str, Any]) -> bool:
-    """Whether a search that stores `options` would add nothing to `study`, and only show its result."""
+def is_over(store: Reader, study: Study, options: Mapping[str, Any]) -> bool:
+    """Whether a search that stores `options` would add no trial to `study`; its finals may train some."""
     # With more workers there is time for more trials, and a corrected strategy proposes some.
     if not study.ending or study.ending.get("limit") in (MINUTES, STRATEGY):
         return False
-    if not same_trials(options, study.config) or store.open_units(study.id):
-        return False
-    return not options["finals"]["top"] or _have_verdict(store, study, options)
+    return same_trials(options, study.config) and not store.open_units(study.id)
 
 
-def _have_verdict(store: Reader, study: Study, options: Mapping[str, Any]) -> bool:
-    """Whether these finals have a verdict, and no unit has ended since."""
+def have_ended(store: Reader, study: Study, finals: Mapping[str, Any]) -> bool:
+    """Whether these finals, as a study stores them, have a verdict or are none, and no unit has ended since."""
+    if not finals["top"]:
+        return True
     verdict = store.verdict(study.id)
-    if verdict is None or options["finals"] != study.config["finals"]:
+    if verdict is None or finals != study.config["finals"]:
         return False
-    return bool(verdict.document.get("sequence") == store.mark(study.id).sequence)
+    found = verdict.document
+    covers = all(found.get(name, 0) >= finals[name] for name in ("top", "seeds"))  # stored, but perhaps never trained
+    return covers and bool(found.get("sequence") == store.mark(study.id).sequence)

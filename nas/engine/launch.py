@@ -15,7 +15,7 @@ from nas.config import factory
 from nas.config.checks import is_latency_here
 from nas.config.schema import SearchConfig
 from nas.engine.checks import continuing, starting
-from nas.engine.ending import same_trials, trains_nothing
+from nas.engine.ending import have_ended, is_over, same_trials
 from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
@@ -151,7 +151,9 @@ def _search(
     retry_failed: str | None = None,
 ) -> Result:
     known = next((each for each in store.studies() if each.name == config.study), None)
-    unusable, trains = "", known is None or retry_failed is not None or may_train(store, known, config)
+    unusable, over, trains = "", False, True
+    if known is not None and retry_failed is None:
+        over, trains = _left(store, known, config)
     if known is None or trains:
         # before the study is there, and before something is trained in vain
         starting.check_trains(config, here=runner is None)
@@ -176,13 +178,13 @@ def _search(
         start = partial(_runner, config, reporter.say)
         chosen = runner or (start() if trains else LaterRunner(start))
         reporter.say("Building the space, the objectives and the baselines")
-        running = Search(config, store, study, chosen, reporter, finals_only=finals_only, ended=not trains)
+        running = Search(config, store, study, chosen, reporter, finals_only=finals_only, ended=over)
         if any(map(is_latency_here, config.objectives)):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         if retry_failed is not None:
             reporter.say(_retried(running, retry_failed))
         reporter.watch(chosen.progress)
-        if trains and not finals_only:  # finals leave an ended search ended
+        if not over and not finals_only:  # finals leave an ended search ended
             store.update_study(study.id, ending=None)
         report = running.run()
         if said := _cleaned(store, study.name):
@@ -295,9 +297,16 @@ def may_train(store: Reader, study: Study | None, config: SearchConfig) -> bool:
     study: the one that `config` names; None if it is new. `nas plan` calls it too. Raises UsageError for an option that
     is invalid.
     """
-    if study is None or not study.ending:
-        return True
-    return not trains_nothing(store, study, _continued(study, config))
+    return study is None or _left(store, study, config)[1]
+
+
+def _left(store: Reader, study: Study, config: SearchConfig) -> tuple[bool, bool]:
+    """(whether the search of `study` is over, whether a search of `config` may train something)."""
+    if not study.ending:
+        return False, True
+    options = _continued(study, config)
+    over = is_over(store, study, options)
+    return over, not (over and have_ended(store, study, options["finals"]))
 
 
 def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:

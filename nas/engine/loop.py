@@ -80,7 +80,7 @@ class Search:
     reporter: Reporter
     lease_seconds: float = leases.SECONDS
     finals_only: bool = False  # the search has ended
-    ended: bool = False  # so have the finals: nothing is stored about the ending, unless another process queued a unit
+    ended: bool = False  # as the study says; it ends for another reason only if another process queues a unit meanwhile
 
     def __post_init__(self) -> None:
         self.owner = leases.owner_name()
@@ -140,8 +140,7 @@ class Search:
     def _end_search(self) -> None:
         if self.proposer.exhausted:
             self.reporter.say(str(self.proposer.exhausted))
-        if not self.ended:
-            end(self.proposer, self.config.budget, time_is_up=self._time_is_up())
+        end(self.proposer, self.config.budget, time_is_up=self._time_is_up(), again=self.ended)
         if not self.store.best(self.study.id, limit=1, states=TRAINED, purposes=("search",)):
             raise _nothing_found(self.store, self.study, self.proposer.exhausted)
 

@@ -95,16 +95,25 @@ def _same(value: Any, again: Any) -> bool:
     if isinstance(value, float) or value == again:  # the JSON form of NaN and of infinite numbers is null
         return bool(value == again)
     if type(value) is type(again):  # one that does not define what is equal
-        return hasattr(value, "__dict__") and _same(vars(value), vars(again))
+        return hasattr(value, "__dict__") and _same(_parts(value), _parts(again))
     return _json(value) == _json(again) and _is_whole(_json(value), value)
 
 
+def _parts(value: Any) -> dict[str, Any]:
+    """The attributes of an object; of a pydantic model, its fields and those that it was given besides."""
+    return {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}
+
+
 def _is_whole(form: Any, value: Any) -> bool:
-    """Whether the type of `value` makes it again from its JSON form, which may have left something out."""
+    """Whether the type of `value` makes it again from its JSON form, which may have left something out.
+
+    If pydantic cannot make it from this form, nothing is known, and the constructor may know better.
+    """
     try:
-        return _same(value, TypeAdapter(type(value)).validate_python(form))
+        again = TypeAdapter(type(value)).validate_python(form)
     except Exception:  # the type may be the user's own
-        return False
+        return True
+    return _same(value, again)
 
 
 def _json(value: object) -> Any:

@@ -9,10 +9,13 @@ from nas.work import Outcome, Progress, Work
 
 
 class LaterRunner:
-    """Starts a runner with the first unit. Until then it is one worker that has nothing to do."""
+    """Starts a runner with the first unit. Until then it is one worker that has nothing to do.
+
+    `isolates` is true until then: if it were not, a unit whose process was lost would be given up sooner.
+    """
 
     workers = capacity = 1
-    isolates = False
+    isolates = True
 
     def __init__(self, start: Callable[[], Runner]) -> None:
         """start: makes the runner. `submit` raises what it raises."""

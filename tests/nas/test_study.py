@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import sqlalchemy
 import torch
 
 import nas
@@ -212,16 +213,20 @@ def test_a_count_that_is_no_positive_whole_number_is_refused(count, opened):
         opened.ask(count)
 
 
-@pytest.mark.parametrize("wrong", ["1", 1.5, True, -1, None])
+@pytest.mark.parametrize("wrong", ["1", 1.5, True, -1, 10**30, None])
 def test_a_number_of_a_trial_and_a_limit_are_whole_numbers(wrong, opened):
-    with pytest.raises(UsageError, match=f"`trial` must be a whole number of at least 0, but got {wrong!r}"):
+    with pytest.raises(UsageError, match=f"`trial` must be a whole number from 0 to 2147483647, but got {wrong!r}"):
         opened.architecture(wrong)
     if wrong is not None:
         with pytest.raises(UsageError, match="`limit` must be a whole number"):
             opened.best(wrong)
-    assert opened.best(None) == opened.best(np.int64(9)) == opened.best(10**30) == []
-    with pytest.raises(UsageError, match="in this study"):
-        opened.architecture(10**30)
+    assert opened.best(None) == opened.best(np.int64(9)) == []
+
+
+@pytest.mark.parametrize("wrong", [3, ["loss"]])
+def test_an_objective_is_a_text(wrong, opened):
+    with pytest.raises(UsageError, match="An objective is named by text, but got"):
+        opened.best(1, wrong)
 
 
 def test_a_huge_count_gives_what_there_is_at_once(opened):
@@ -254,6 +259,55 @@ def test_an_error_leaves_nothing_leased_wherever_it_comes(place, error, opened, 
         opened.ask(6)
     assert opened.store.open_units(opened.record.id) == {UnitState.QUEUED: place + 1}
     assert [each.trial for each in opened.ask(6)] == list(range(6))
+
+
+def test_units_that_were_given_back_are_given_back_again(opened, monkeypatch):
+    """With few names: PostgreSQL takes 65,535."""
+    monkeypatch.setattr("nas.study.BATCH", 2)
+    add, calls, names = opened.store.add_trial, itertools.count(), []
+    release = opened.store.release_all
+
+    def failing(*given, **options):
+        if next(calls) > 3:
+            raise ValueError
+        return add(*given, **options)
+
+    monkeypatch.setattr(opened.store, "add_trial", failing)
+    monkeypatch.setattr(
+        opened.store, "release_all", lambda study, owners: names.append(owners) or release(study, owners)
+    )
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            opened.ask(8)
+        assert opened.store.open_units(opened.record.id) == {UnitState.QUEUED: 4}
+    assert max(map(len, names)) <= 6
+
+
+def test_ctrl_c_in_the_middle_of_a_statement_leaves_nothing_leased(opened, monkeypatch):
+    execution = sqlalchemy.engine.default.DefaultExecutionContext
+    answer = execution._setup_result_proxy
+    for place in range(2, 20, 2):
+        calls = itertools.count()
+
+        def interrupted(self, calls=calls, place=place):
+            if next(calls) == place:
+                raise KeyboardInterrupt
+            return answer(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(execution, "_setup_result_proxy", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                opened.ask(12)
+        assert UnitState.RUNNING not in opened.store.open_units(opened.record.id), place
+    assert [each.trial for each in opened.ask(12)] == list(range(6))
+
+
+def test_an_error_after_the_units_were_leased_gives_them_back(opened, monkeypatch):
+    monkeypatch.setattr(opened, "_go_on", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        opened.ask(3)
+    monkeypatch.undo()
+    assert [each.trial for each in opened.ask(3)] == [0, 1, 2]
 
 
 def test_a_database_that_is_locked_is_waited_for_twice_at_most(opened, monkeypatch):

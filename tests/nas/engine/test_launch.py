@@ -17,7 +17,7 @@ from nas.errors import NasError, StoreError, UsageError
 from nas.runners.inline import InlineRunner
 from nas.schedulers.full import Full
 from nas.schedulers.registry import registry
-from nas.store import TrialState, open_store
+from nas.store import Store, TrialState, open_store
 from nas.work import Failure, FailureKind
 
 NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
@@ -262,6 +262,8 @@ def test_finals_whose_runner_did_not_start_wait_for_the_runner_that_the_file_nam
     for _ in range(2):
         with pytest.raises(NasError, match="No cluster is there"):
             launch.search(launch.override(more, address="nowhere:1"), quiet=True)
+    with pytest.raises(UsageError, match="no device 'cuda:99'"):
+        launch.search(more.model_copy(update={"device": "cuda:99"}), quiet=True)
     with search(more) as result:
         assert not result.store.open_units(result.study.id)
         assert len(result.store.trials(result.study.id, purposes=("final",))) == 4
@@ -282,6 +284,24 @@ def test_a_result_that_is_shown_with_fewer_workers_ended_for_the_same_reason(bud
     for runner in (Three(run), None, InlineRunner(run)):
         with launch.search(config, quiet=True, runner=runner) as result:
             assert result.study.ending["limit"] == limit
+    finals = config.model_copy(update={"finals": describe(finals=FINALS).finals})
+    with launch.search(finals, quiet=True, runner=InlineRunner(run)) as result:
+        assert result.report and result.study.ending["limit"] == limit
+
+
+def test_trials_that_an_ended_search_did_not_stop_are_stopped_by_the_next_one(describe, search, monkeypatch):
+    config = describe(scheduler="{halving: {rungs: [10, 20], factor: 2}}", budget="{trials: 40, steps: 60}")
+
+    def full(*_):
+        raise StoreError("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "stop_trials", full)
+        with pytest.raises(StoreError, match="disk is full"):
+            search(config)
+    with search(config) as result:
+        states = {each.state for each in result.store.trials(result.study.id)}
+    assert states == {TrialState.COMPLETE, TrialState.STOPPED} and result.study.ending["limit"] == "steps"
 
 
 def test_a_unit_that_comes_while_a_result_is_shown_goes_to_the_runner_of_the_file(describe, table, monkeypatch):

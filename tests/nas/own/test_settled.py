@@ -114,6 +114,10 @@ class Partial(BaseModel):
     hidden: str = Field("", exclude=True)
 
 
+class Open(BaseModel, extra="allow"):
+    shown: int = 1
+
+
 @dataclass(eq=False)
 class Plain:
     """Compared by its place in memory."""
@@ -122,17 +126,19 @@ class Plain:
 
 
 @pytest.mark.parametrize("hint", [None, object, "its own"])
-@pytest.mark.parametrize("value", [SecretStr("hello"), [SecretStr("hello")], Partial(hidden="x")], ids=repr)
+@pytest.mark.parametrize(
+    "value", [SecretStr("hello"), [SecretStr("hello")], Partial(hidden="x"), Open(more=SecretStr("hello"))], ids=repr
+)
 def test_a_value_whose_json_form_leaves_something_out_is_rejected(value, hint):
     own = list[SecretStr] if isinstance(value, list) else type(value)
     made = TypeAdapter(own if hint == "its own" else hint or Any).validate_python
-    with pytest.raises(AnswerProblem, match=r"settled\['word'\] answered \[?(SecretStr|Partial)"):
+    with pytest.raises(AnswerProblem, match=r"settled\['word'\] answered \[?(SecretStr|Partial|Open)"):
         found({"word": value}, lambda options: SimpleNamespace(settled={"word": made(options["word"])}))
 
 
 @pytest.mark.parametrize("hint", [Any, "its own"])
 @pytest.mark.parametrize(
-    "value", [Plain(Mode.B), Partial(shown=2), Mode.A, {Mode.B}, Path("x"), np.datetime64("2020-01-02")], ids=repr
+    "value", [Plain(Mode.B), Partial(shown=2), Open(more=2), Mode.A, {Mode.B}, Path("x"), np.datetime64("2020-01-02")]
 )
 def test_a_value_whose_json_form_is_whole_is_accepted_without_a_hint_too(value, hint):
     own = {set: set[Mode], np.datetime64: Any}.get(type(value), type(value))

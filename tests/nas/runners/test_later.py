@@ -9,7 +9,7 @@ WORK = Work(study="s", trial=3, rung=0, architecture="", task={}, recipe={}, ste
 
 def test_it_starts_with_its_first_unit_only():
     class Four(InlineRunner):
-        workers, capacity, isolates = 4, 5, True
+        workers, capacity, isolates = 4, 5, False
 
     def start():
         started.append(Four(lambda work, progress: Outcome(trial=work.trial, rung=0, seconds=1.0)))
@@ -17,14 +17,14 @@ def test_it_starts_with_its_first_unit_only():
 
     started: list[Four] = []
     later = LaterRunner(start)
-    assert (later.workers, later.capacity, later.isolates) == (1, 1, False)
+    assert (later.workers, later.capacity, later.isolates) == (1, 1, True)
     assert later.wait(0) == [] and later.interrupt(0) == [] and not later.progress()
     later.stop_soon()
     later.close()
     assert not started
     for _ in range(2):
         later.submit(WORK)
-        assert (later.workers, later.capacity, later.isolates) == (4, 5, True)
+        assert (later.workers, later.capacity, later.isolates) == (4, 5, False)
     assert [each.trial for each in later.wait(0)] == [3] and later.wait(0) and not later.progress()
     later.submit(WORK)
     assert later.interrupt(0) == [] and later.wait(0) == []
