@@ -20,7 +20,13 @@ from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from tests.workers import forget_this_machine, pytest_addoption, pytest_cmdline_main, pytest_runtestloop
+from tests.workers import (
+    forget_this_machine,
+    keep_files_in_memory,
+    pytest_addoption,
+    pytest_cmdline_main,
+    pytest_runtestloop,
+)
 from tuner.measure import heap
 
 __all__ = ["pytest_addoption", "pytest_cmdline_main", "pytest_runtestloop"]  # hooks of pytest
@@ -42,6 +48,7 @@ for variable in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
 # What somebody tuned on this machine must not decide which code is tested: no table is at that place.
 os.environ["NAS_KERNEL_TABLES"] = str(Path(__file__).parent / "no-tables")
 os.environ.pop("NAS_KERNEL_LOCK", None)
+keep_files_in_memory()
 forget_this_machine()
 atexit.register(gc.freeze)  # or each process would search all that it holds for garbage when it ends
 os.environ["HF_HUB_OFFLINE"] = "1"
