@@ -179,10 +179,7 @@ class Study:
                 self._go_on()
             return [Ask.of(unit, unit.owner or "", self._proposer.architecture(unit)) for unit in leased]
         except BaseException as error:
-            if not isinstance(
-                error, Exception
-            ):  # Ctrl-C in a statement: its frames hold a connection that has the lock
-                traceback.clear_frames(error.__traceback__)
+            traceback.clear_frames(error.__traceback__)  # those of an interrupted statement hold the database's lock
             may_be_leased = [] if isinstance(error, DamageError) else owners
             self._units.release_all([*may_be_leased, *(unit.owner or "" for unit in leased)])
             raise

@@ -15,6 +15,7 @@ from nas.store import Reader, Study
 
 MINUTES, SPACE, STRATEGY, TRIALS = "minutes", "space", "strategy", "trials"
 # Options that add no trial to a search that has ended.
+MORE = ("top", "seeds", "steps")  # options of finals of which `nas verdict` may train more than the search file names
 WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints", "device", "limits"}
 
 
@@ -81,6 +82,15 @@ def have_ended(store: Reader, study: Study, finals: Mapping[str, Any]) -> bool:
     verdict = store.verdict(study.id)
     if verdict is None or finals != study.config["finals"]:
         return False
-    found = verdict.document
-    covers = all(found.get(name, 0) >= finals[name] for name in ("top", "seeds"))  # stored, but perhaps never trained
-    return covers and bool(found.get("sequence") == store.mark(study.id).sequence)
+    return _covers(verdict.document, finals) and verdict.document.get("sequence") == store.mark(study.id).sequence
+
+
+def _covers(verdict: Mapping[str, Any], finals: Mapping[str, Any]) -> bool:
+    """Whether a verdict is of these finals, which a study may have stored but not trained, or of more of the same.
+
+    Verdicts of earlier versions do not hold the finals that they are of.
+    """
+    of = verdict.get("finals", finals)
+    alike = all(of.get(name) == value for name, value in finals.items() if name not in MORE)
+    steps = of.get("steps") == finals["steps"] or set(finals["steps"] or [None]) <= set(verdict.get("lengths", []))
+    return alike and steps and all(verdict.get(name, 0) >= finals[name] for name in ("top", "seeds"))

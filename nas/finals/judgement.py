@@ -64,6 +64,7 @@ def _document(finals: Finals, report: Report) -> dict[str, Any]:
     plan, config = finals.plan, finals.config
     return {
         "version": VERSION,
+        "finals": config.finals.model_dump(mode="json"),
         "objective": report.objective,
         "direction": str(finals.objective.direction),
         "top": config.finals.top,

@@ -11,7 +11,7 @@ from rich.table import Column
 from nas.report.lines import Head, unit_text
 from nas.work import Progress as UnitReport
 
-WIDTH = 24  # columns of a bar
+WIDTH = 12  # columns of a bar
 
 
 class Bar:
@@ -19,8 +19,10 @@ class Bar:
 
     def __init__(self, console: Console):
         name = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
-        text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
-        self._live = Progress(name, BarColumn(WIDTH), text, console=console, transient=True, refresh_per_second=4)
+        rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)  # the others keep their width
+        text = TextColumn("{task.fields[text]}", markup=False, table_column=rest)
+        bar = BarColumn(WIDTH)
+        self._live = Progress(name, bar, text, console=console, transient=True, refresh_per_second=4, expand=True)
         self._head = self._live.add_task("starting", total=None, text="")
         self._units: dict[str, TaskID] = {}
         self._live.start()

@@ -283,7 +283,8 @@ def test_units_that_were_given_back_are_given_back_again(opened, monkeypatch):
     assert max(map(len, names)) <= 6
 
 
-def test_ctrl_c_in_the_middle_of_a_statement_leaves_nothing_leased(opened, monkeypatch):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+def test_a_signal_in_the_middle_of_a_statement_leaves_nothing_leased(error, opened, monkeypatch):
     execution = sqlalchemy.engine.default.DefaultExecutionContext
     answer = execution._setup_result_proxy
     for place in range(2, 20, 2):
@@ -291,12 +292,12 @@ def test_ctrl_c_in_the_middle_of_a_statement_leaves_nothing_leased(opened, monke
 
         def interrupted(self, calls=calls, place=place):
             if next(calls) == place:
-                raise KeyboardInterrupt
+                raise error
             return answer(self)
 
         with monkeypatch.context() as patch:
             patch.setattr(execution, "_setup_result_proxy", interrupted)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(error):
                 opened.ask(12)
         assert UnitState.RUNNING not in opened.store.open_units(opened.record.id), place
     assert [each.trial for each in opened.ask(12)] == list(range(6))

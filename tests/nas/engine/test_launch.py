@@ -251,9 +251,21 @@ def test_a_study_of_a_cluster_is_shown_without_it(describe, search):
             assert result.best is not None
 
 
-def test_finals_whose_runner_did_not_start_wait_for_the_runner_that_the_file_names(describe, search, monkeypatch):
+@pytest.mark.parametrize(
+    ("before", "after", "finals"),
+    [
+        ("seeds: 1", "seeds: 2", 4),
+        ("steps: 20", "steps: [20, 30]", 4),
+        ("steps: 20", "steps: 30", 4),
+        ("tune: {}", "tune: {learning_rate: [0.1, 0.2]}", 8),
+    ],
+    ids=["seeds", "lengths", "length", "tune"],
+)
+def test_finals_whose_runner_did_not_start_wait_for_the_runner_that_the_file_names(
+    before, after, finals, describe, search, monkeypatch
+):
     search(describe(budget="{trials: 2}", finals=FINALS)).store.close()
-    more = describe(budget="{trials: 2}", finals=FINALS.replace("seeds: 1", "seeds: 2"))
+    more = describe(budget="{trials: 2}", finals=FINALS.replace(before, after))
 
     def unreachable(*given):
         raise NasError("No cluster is there.")
@@ -266,7 +278,8 @@ def test_finals_whose_runner_did_not_start_wait_for_the_runner_that_the_file_nam
         launch.search(more.model_copy(update={"device": "cuda:99"}), quiet=True)
     with search(more) as result:
         assert not result.store.open_units(result.study.id)
-        assert len(result.store.trials(result.study.id, purposes=("final",))) == 4
+        assert len(result.store.trials(result.study.id, purposes=("final",))) >= finals
+    assert not launch.may_train(result.store, result.study, more)
 
 
 @pytest.mark.parametrize(
