@@ -199,7 +199,7 @@ class Study:
             end(self._proposer, self.config.budget)
 
     def _next(self, owners: Sequence[str], seconds: float) -> list[Unit]:
-        """One abandoned unit or promotion, or new trials, of which each has an owner of its own."""
+        """One abandoned unit or promotion, or new trials. Each has an owner of its own."""
         if unit := self._units.abandoned(owners[0], seconds):
             return [unit]
         self._proposer.absorb()

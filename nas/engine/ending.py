@@ -15,7 +15,7 @@ from nas.store import Reader, Study
 
 MINUTES, SPACE, STRATEGY, TRIALS = "minutes", "space", "strategy", "trials"
 # Options that add no trial to a search that has ended.
-MORE = ("top", "seeds", "steps")  # options of finals of which `nas verdict` may train more than the search file names
+MORE = ("top", "seeds", "steps")  # options of finals: `nas verdict` may train more than the search file asks for
 WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints", "device", "limits"}
 
 
