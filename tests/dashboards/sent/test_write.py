@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from xml.etree import ElementTree
@@ -25,6 +28,23 @@ def test_a_report_is_one_file_without_scripts_or_addresses(databases, tmp_path, 
     assert not re.findall(r"""(?:href|src)=["'](?!#)""", text)
     assert "https://" not in text
     assert path.stat().st_size < 1_000_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads in /proc")
+def test_a_report_starts_no_threads_which_would_wait_busily(databases, tmp_path):
+    count = "import atexit, os; atexit.register(lambda: print(*os.listdir('/proc/self/task')))"
+    command = [sys.executable, "-c", f"{count}; from nas.cli import main; main()", "report", "finished"]
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    ended = subprocess.run(
+        [*command, "-o", tmp_path / "report.html", "--storage", databases["finished"]],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+
+    assert len(ended.stdout.split()) == 1
+    assert (tmp_path / "report.html").exists()
 
 
 def test_the_keyboard_scrolls_every_wide_part_of_a_report(databases, tmp_path):
