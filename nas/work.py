@@ -96,13 +96,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a running unit is. loss: mean since the last report. remaining: estimated seconds left."""
+    """How far a running unit is. loss: mean since the last report."""
 
     step: int
     steps: int
     loss: float
     tokens_per_second: float
-    remaining: float
 
 
 @dataclass(frozen=True, kw_only=True)

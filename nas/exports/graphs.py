@@ -64,7 +64,6 @@ class Programs:
     states: tuple[str, ...] = ()
     why_no_decode: str = ""
     example: tuple[Tensor, ...] = ()
-    example_state: tuple[Tensor, ...] = field(default=(), repr=False)
     modules: tuple[nn.Module, ...] = field(default=(), repr=False)
 
 
@@ -128,7 +127,7 @@ def _with_state(architecture: Architecture, net: nn.Module, module: Any) -> Prog
     step, states = Step(net, module, layout, pair=pair), tuple(steps.names(layout, pair=pair))
     arguments = (inputs[-1][:, :1].clone(), *state)
     decode = _exported(architecture, step, arguments, ({0: torch.export.Dim.DYNAMIC}, tuple(map(steps.sizes, states))))
-    return Programs(made, decode, _input_names(architecture), states, "", inputs, tuple(state), (prompt, step))
+    return Programs(made, decode, _input_names(architecture), states, "", inputs, (prompt, step))
 
 
 def _compare(architecture: Architecture, net: nn.Module, made: Programs) -> None:

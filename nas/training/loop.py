@@ -205,5 +205,5 @@ class Meter:
         if self.report and (now - self.reported >= REPORT_SECONDS or step == self.steps):
             pace = (step - self.start) / max(now - self.began, 1e-9)  # steps a second
             loss = sum(self._fresh) / len(self._fresh)
-            self.report(Progress(step, self.steps, loss, pace * self.tokens, (self.steps - step) / pace))
+            self.report(Progress(step, self.steps, loss, pace * self.tokens))
             self.reported, self._fresh = now, []

@@ -51,9 +51,12 @@ def search(
     from nas.files import is_file
     from nas.report import finals, summary, trials
 
-    if not quiet and (is_file(file) or str(file) in location.known_studies()):
+    if not quiet and is_file(file):
         note(f"Reading {file} and preparing its data")
-    config = launch.override(find_search(file, storage, changes or ()), address=address)
+    found = find_search(file, storage, changes or ())
+    if not quiet and not is_file(file):
+        note(f"Resuming study {file} with the search file in its database")
+    config = launch.override(found, address=address)
     if repeat > 1:
         _repeated(config, repeat, quiet, retry_failed, as_json)
         return
@@ -64,10 +67,10 @@ def search(
             print_json(summary.to_dict(result.store, result.study, verdict))
         else:
             say(summary.to_text(result.store, result.study, verdict, partial(_drawn, result)))
-        found = trials.front(result.store, result.study)
+        front = trials.front(result.store, result.study)
         best = location.command(result.store, config.study, "best", config.study)
         export = location.command(result.store, config.study, "export", config.study, "--best")
-    if not found:
+    if not front:
         raise typer.Exit(1)
     if not quiet:
         note(f"Every trial is in {location.shown(config.storage)}; `{best}` and `{export}` read it.")

@@ -29,6 +29,13 @@ def test_a_search_that_is_over_says_the_same_again(study, nas):
     assert again.out == study.ended.out
 
 
+def test_a_study_that_is_named_is_resumed_with_its_stored_search_file(study, nas):
+    again = nas("search", "tiny")
+
+    assert again.err.startswith("Resuming study tiny with the search file in its database\n")
+    assert again.out == study.ended.out
+
+
 def test_the_result_as_json(study, nas):
     found = nas("search", "tiny.yaml", "--quiet", "--json").json()
 

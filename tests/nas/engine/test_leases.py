@@ -80,7 +80,7 @@ def test_the_progress_of_a_unit_is_written_with_its_lease(describe, table):
         seen = []
 
         def slow(work, progress):
-            progress(Progress(step=3, steps=10, loss=2.5, tokens_per_second=100.0, remaining=7.0))
+            progress(Progress(step=3, steps=10, loss=2.5, tokens_per_second=100.0))
             end = time.monotonic() + 20
             while not seen or seen[-1][0] is None:
                 assert time.monotonic() < end

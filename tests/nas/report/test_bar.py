@@ -16,7 +16,7 @@ PARTS = ["11 done, 1 running, 7 paused, 0 failed", "best bits_per_byte 4.408 (ru
 def test_the_text_alone_is_cut(width):
     console = Console(file=io.StringIO(), width=width, force_terminal=True)
     bar = Bar(console)
-    bar.update(Head("trials", 19, 400, PARTS), {"trial 19": Progress(3, 40, 1.5, 100.0, 2.0)})
+    bar.update(Head("trials", 19, 400, PARTS), {"trial 19": Progress(3, 40, 1.5, 100.0)})
     bar.refresh()
     bar.close()
 

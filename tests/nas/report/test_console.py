@@ -110,7 +110,7 @@ def test_in_the_finals_it_says_so_and_how_long_they_take(unstarted):
             store.finish(unit.id, "me", 1, {"loss": 2.0}, last=True, seconds=10.0)
         fourth = add(store, study, 3, purpose="final")
         report._last = -1e9
-        report.tick({(fourth.number, 0): Progress(1, 8, 2.0, 1000.0, 7.0)})
+        report.tick({(fourth.number, 0): Progress(1, 8, 2.0, 1000.0)})
 
     *_, line, running = stream.getvalue().splitlines()
     assert line.startswith("3/9 finals: ")
@@ -126,7 +126,7 @@ def test_progress_is_shown_live_on_a_terminal_and_leaves_nothing_behind(unstarte
     with reporter(unstarted, stream) as report:
         ended(report, add(store, study, 0), loss=2.5)
         report._last = -1e9
-        report.tick({(0, 0): Progress(1, 2, 3.125, 1000.0, 1.0)})
+        report.tick({(0, 0): Progress(1, 2, 3.125, 1000.0)})
         report._bar.refresh()
 
     assert "step 1/2, loss 3.125" in stream.getvalue()
@@ -140,7 +140,7 @@ def test_the_bar_moves_while_a_unit_in_this_process_keeps_the_search_busy(unstar
     with reporter(unstarted, stream) as report:
         add(store, study, 0)
         monkeypatch.setattr(report._bar, "update", lambda head, running: drawn.set() if running else None)
-        report.watch(lambda: {(0, 0): Progress(1, 2, 3.125, 1000.0, 1.0)})
+        report.watch(lambda: {(0, 0): Progress(1, 2, 3.125, 1000.0)})
         assert drawn.wait(30)
 
 

@@ -86,7 +86,7 @@ def test_a_trial_that_waits_for_its_next_rung_is_paused(opened):
 def test_the_progress_of_a_unit_is_what_its_last_renewal_said(opened):
     (asked,) = opened.ask()
     (before,) = report.progress(opened.store, opened.record)
-    opened.store.renew([asked.unit], asked.owner, 60, {asked.unit: Progress(1, 2, 2.25, 1000.0, 3.0)})
+    opened.store.renew([asked.unit], asked.owner, 60, {asked.unit: Progress(1, 2, 2.25, 1000.0)})
     (after,) = report.progress(opened.store, opened.record)
 
     assert (before.name, before.activity, before.step, before.reported_at) == ("trial 0 rung 0", "running", None, None)

@@ -34,7 +34,7 @@ def test_a_unit_that_is_to_stop_is_interrupted_at_its_next_report():
             steps.append(step)
             if step == 2:
                 runner.stop_soon()
-            progress(Progress(step, 10, 1.0, 1.0, 1.0))
+            progress(Progress(step, 10, 1.0, 1.0))
 
     runner = InlineRunner(run)
     runner.submit(work())
@@ -62,7 +62,7 @@ def test_a_task_that_turns_an_interrupt_into_an_error_does_not_fail():
     def run(work, progress):
         runner.stop_soon()
         try:
-            progress(Progress(1, 10, 1.0, 1.0, 1.0))
+            progress(Progress(1, 10, 1.0, 1.0))
         except BaseException as error:
             raise RuntimeError("something went wrong") from error
 
@@ -94,11 +94,11 @@ def test_progress_is_known_while_a_unit_runs():
     seen = []
 
     def run(work, progress):
-        progress(Progress(1, 3, 2.0, 10.0, 0.5))
+        progress(Progress(1, 3, 2.0, 10.0))
         seen.append(runner.progress())
         return Outcome(trial=work.trial, rung=0, seconds=float(os.getpid()))
 
     runner = InlineRunner(run)
     runner.submit(work(7))
     assert runner.wait(0)[0].seconds == os.getpid()
-    assert seen == [{(7, 0): Progress(1, 3, 2.0, 10.0, 0.5)}] and runner.progress() == {}
+    assert seen == [{(7, 0): Progress(1, 3, 2.0, 10.0)}] and runner.progress() == {}

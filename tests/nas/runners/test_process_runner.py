@@ -31,11 +31,11 @@ def run(work, progress):
         os.kill(os.getpid(), signal.SIGKILL)
     elif what == "is terminated":
         os.kill(os.getpid(), signal.SIGTERM)
-        progress(Progress(1, 3, 1.0, 1.0, 1.0))
+        progress(Progress(1, 3, 1.0, 1.0))
     elif what == "turns its end into an error":
         os.kill(os.getpid(), signal.SIGTERM)
         try:
-            progress(Progress(1, 3, 1.0, 1.0, 1.0))
+            progress(Progress(1, 3, 1.0, 1.0))
         except BaseException:
             sys.exit(1)
     elif what == "interrupts itself":
@@ -82,7 +82,7 @@ def run(work, progress):
     elif what == "saves":
         try:
             while True:
-                progress(Progress(1, 3, 1.0, 1.0, 1.0))
+                progress(Progress(1, 3, 1.0, 1.0))
                 time.sleep(0.02)
         except KeyboardInterrupt:
             time.sleep(0.3)
@@ -209,7 +209,7 @@ def test_an_interrupted_unit_saves_its_state_and_its_process_ends(run, tmp_path)
     runner.submit(work("saves", 7, cache=str(tmp_path / "saved")))
     while not runner.progress():
         assert runner.wait(0.1) == []
-    assert runner.progress() == {(7, 0): Progress(1, 3, 1.0, 1.0, 1.0)}
+    assert runner.progress() == {(7, 0): Progress(1, 3, 1.0, 1.0)}
     child = runner._child._process
     runner.stop_soon()
     assert runner.interrupt(0.1) == []

@@ -89,7 +89,7 @@ def test_units_run_in_other_processes_and_say_how_far_they_are(runner, tmp_path)
     go = tmp_path / "go"
 
     def run(work, progress):
-        progress(Progress(work.trial, 9, 1.5, 100.0, 2.0))
+        progress(Progress(work.trial, 9, 1.5, 100.0))
         while not go.exists():
             time.sleep(0.05)
         documents = {"test": Documents("loss", ("a", "b"), [1.0, 2.0], [1.0, 1.0])}
@@ -170,7 +170,7 @@ def test_a_worker_that_is_told_to_end_saves_its_unit_and_is_lost(runner, tmp_pat
         os.kill(os.getpid(), signal.SIGTERM)
         steps = 3  # the step in which the signal came is done
         try:
-            progress(Progress(steps, 9, 1.5, 100.0, 2.0))
+            progress(Progress(steps, 9, 1.5, 100.0))
         except KeyboardInterrupt:
             (tmp_path / f"saved{work.trial}").write_text(str(steps))
             if work.trial == 1:
@@ -229,7 +229,7 @@ def test_an_interrupt_reaches_the_units_and_takes_along_what_is_done(cluster, tm
             (tmp_path / f"began{work.trial}").touch()
             for step in range(600 if work.trial else 0):
                 time.sleep(0.1)
-                progress(Progress(step, 600, 1.5, 100.0, 2.0))
+                progress(Progress(step, 600, 1.5, 100.0))
         except KeyboardInterrupt:
             (tmp_path / "saved").write_text(str(work.trial))
             raise

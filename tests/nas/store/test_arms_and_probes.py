@@ -65,14 +65,14 @@ def progress_of(store, study, number):
 
 def test_progress_is_written_with_the_lease_and_cleared_when_the_attempt_ends(store, study, add):
     first, second = (add(store, study, number, owner=OWNER).unit for number in range(2))
-    seen = {first.id: Progress(7, 100, 2.5, 1e3, 9.0), second.id: Progress(1, 100, math.nan, 10.0, 9.0)}
+    seen = {first.id: Progress(7, 100, 2.5, 1e3), second.id: Progress(1, 100, math.nan, 10.0)}
     assert store.renew([first.id, second.id], OWNER, 60, seen) == [first.id, second.id]
     assert progress_of(store, study, 0) == (7, 2.5, 1e3)
     assert progress_of(store, study, 1) == (1, None, 10.0)
     assert store.units(study.id, 0)[0].progress_at is not None
     assert store.renew([first.id], OWNER) == [first.id]  # without news it stays
     assert progress_of(store, study, 0) == (7, 2.5, 1e3)
-    assert store.renew([first.id], "another", 60, {first.id: Progress(8, 100, 1.0, 1e3, 9.0)}) == []
+    assert store.renew([first.id], "another", 60, {first.id: Progress(8, 100, 1.0, 1e3)}) == []
     assert progress_of(store, study, 0) == (7, 2.5, 1e3)
     store.finish(first.id, OWNER, 1, {"bits": 1.0}, last=True)
     store.release([second.id], OWNER)

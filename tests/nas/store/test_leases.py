@@ -49,7 +49,7 @@ def test_a_running_unit_has_a_curve_with_a_point_for_each_renewal(store, study, 
     unit = add(store, study, 0, owner="one").unit
 
     def renew(step, loss, owner="one"):
-        return store.renew([unit.id], owner, 60, {unit.id: Progress(step, 50, loss, 100.0, 1.0)})
+        return store.renew([unit.id], owner, 60, {unit.id: Progress(step, 50, loss, 100.0)})
 
     for step, loss in ((10, 4.5), (10, 4.5), (20, math.nan), (30, 3.25)):
         assert renew(step, loss) == [unit.id]
@@ -71,7 +71,7 @@ def test_the_curve_of_a_running_unit_has_a_size_limit(store, study, add):
     with store.database.engine.begin() as connection:
         connection.execute(update(unit_table).where(unit_table.c.id == unit.id).values(progress_curve=long))
 
-    store.renew([unit.id], "one", 60, {unit.id: Progress(20_000, 50_000, 1.0, 100.0, 1.0)})
+    store.renew([unit.id], "one", 60, {unit.id: Progress(20_000, 50_000, 1.0, 100.0)})
 
     assert len(store.curve(study.id, 0)) == 9_999
     assert store.units(study.id, 0)[0].progress_step == 20_000

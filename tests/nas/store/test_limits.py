@@ -25,7 +25,7 @@ def written(store, study, add, number, given):
         store, study, number, owner=OWNER, lease_seconds=given.lease, cheap_values={"cheap": given.cheap},
         costs=(1, given.flops), evidence={"cheap": {"samples": [given.sample]}},
     )  # fmt: skip
-    store.renew([added.unit.id], OWNER, given.lease, {added.unit.id: Progress(1, 2, 1.0, given.rate, 1.0)})
+    store.renew([added.unit.id], OWNER, given.lease, {added.unit.id: Progress(1, 2, 1.0, given.rate)})
     ended = added.unit.id, OWNER, added.unit.attempt
     if not given.last:
         store.fail(*ended, "task error", "why", given.seconds)

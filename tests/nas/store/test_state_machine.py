@@ -246,7 +246,7 @@ class Machine(RuleBasedStateMachine):
     )
     def renew(self, fault, several, owner, lease, step):
         if ids := self._ids(several):
-            progress = {} if step is None else dict.fromkeys(ids, Progress(step, 100, 1.0, 2.0, 3.0))
+            progress = {} if step is None else dict.fromkeys(ids, Progress(step, 100, 1.0, 2.0))
 
             def real():
                 return sorted(ids[each] for each in self.store.renew(list(ids), owner, lease, progress))
