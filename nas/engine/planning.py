@@ -275,8 +275,8 @@ def _timed(
 
 
 def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
-    """A few steps of training. The first run is a warm-up for the second."""
-    from nas.training.unit import run
+    """A unit of a few steps, after a warm-up."""
+    from nas.training.unit import run, warm_up
 
     def unit(steps: int) -> Work:
         return Work(
@@ -297,8 +297,8 @@ def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
             blocks=config.blocks,
         )
 
-    outcome = run(unit(1))
-    return outcome if outcome.failure is not None else run(unit(TIMED_STEPS))
+    warm_up(unit(1))
+    return run(unit(TIMED_STEPS))
 
 
 def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, SearchConfig]:

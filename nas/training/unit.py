@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,15 @@ def run(work: Work, progress: Report | None = None, started: Callable[[], None] 
     return Outcome(seconds=seconds, **made_by, **unit.result)
 
 
+def warm_up(work: Work) -> None:
+    """Train the steps of `work` and keep nothing, so that `run` takes as long as later units: all that a process does
+    once has been done. There is no evaluation. An error is left to `run`, which says what it means.
+    """
+    unit = Unit(work, None, lambda: None, device_here(work.device))
+    with suppress(Exception, SystemExit), deterministic(work.threads, unit.device):
+        unit.started()[0].run(work.steps, Deadline(work.seconds), None)
+
+
 def _save(training: Training, work: Work) -> None:
     """Save the state of an interrupted unit. If that fails, as on a full disk, it continues from an earlier state."""
     try:
@@ -121,10 +131,8 @@ class Unit:
     def train(self) -> Training:
         """Train from where the unit starts, and evaluate; any exception is a failure of the unit."""
         work = self.work
-        task = self._task()
-        self.phase = Phase.BUILD
-        self.clock()
-        training, restarted = self._started(task)
+        training, restarted = self.started()
+        task = training.task
         self.phase = Phase.TRAIN
         deadline = Deadline(work.seconds)
         self.clock()
@@ -173,8 +181,11 @@ class Unit:
         cache = None if self.work.cache is None else Path(self.work.cache)
         return tasks.load_prepared(self.work.task, self.work.task_source, cache)
 
-    def _started(self, task: Task) -> tuple[Training, bool]:
+    def started(self) -> tuple[Training, bool]:
         """The training at the unit's checkpoint, or from scratch -> it, and whether its checkpoint was lost."""
+        task = self._task()
+        self.phase = Phase.BUILD
+        self.clock()
         training = self._fresh(task)
         start = partial.find(self.work) or self.work.start
         if start is None:

@@ -93,6 +93,18 @@ def test_a_sample_that_cannot_be_trained_is_told(describe, monkeypatch):
         planning.plan(describe())
 
 
+def test_a_plan_evaluates_once(describe, monkeypatch):
+    evaluate, splits = unit.evaluate, []
+
+    def counted(training, split, deadline):
+        splits.append(split)
+        return evaluate(training, split, deadline)
+
+    monkeypatch.setattr(unit, "evaluate", counted)
+    planning.plan(describe(task=QUICK))
+    assert splits == ["validation"]
+
+
 def test_one_sample_that_cannot_be_trained_is_a_warning(describe, monkeypatch):
     train, failed = unit.run, []
 
