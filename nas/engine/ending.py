@@ -15,8 +15,8 @@ from nas.store import Reader, Study
 
 MINUTES, SPACE, STRATEGY, TRIALS = "minutes", "space", "strategy", "trials"
 # Options that add no trial to a search that has ended.
-MORE = ("top", "seeds", "steps")  # options of finals: `nas verdict` may train more than the search file asks for
 WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints", "device", "limits"}
+MORE = ("top", "seeds", "steps")  # options of finals: `nas verdict` may train more than the search file asks for
 
 
 def end(proposer: Proposer, budget: Budget, *, time_is_up: bool = False, again: bool = False) -> None:
