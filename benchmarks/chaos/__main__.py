@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.chaos import places
@@ -62,13 +63,14 @@ def main() -> None:
     tally, began = Tally(), time.monotonic()
     # Not in the home folder of root, because PostgreSQL runs as another user.
     with tempfile.TemporaryDirectory(prefix="nas-chaos-", ignore_cleanup_errors=True) as folder:
-        for name in arguments.places:
+        rounds, more = divmod(arguments.rounds, len(arguments.places))
+        for index, name in enumerate(arguments.places):
             (own := Path(folder) / name).mkdir()
             place = PLACES[name](own)
             place.strategy = arguments.strategy
             place.faults = places.only(place.faults, arguments.kinds)
-            rounds = arguments.rounds // len(arguments.places)
-            run(place, rounds, arguments.seed, arguments.trials, tally, lambda text: print(text, file=sys.stderr))
+            say = partial(print, file=sys.stderr)
+            run(place, rounds + (index < more), arguments.seed, arguments.trials, tally, say)
     minutes = round((time.monotonic() - began) / 60, 1)
     notes = [f"{tally.rounds.total()} rounds, {tally.searches} searches, {tally.trials} trials, {minutes} minutes"]
     notes += [f"not possible here: {kind}: {why}" for kind, why in tally.missing.items()]
