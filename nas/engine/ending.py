@@ -10,13 +10,13 @@ from nas.engine.arm import Arm
 from nas.engine.proposer import Proposer
 from nas.engine.source import ProposedNothing
 from nas.report import control
+from nas.report.finals import answers
 from nas.schedulers.contract import Promotion
 from nas.store import Reader, Study
 
 MINUTES, SPACE, STRATEGY, TRIALS = "minutes", "space", "strategy", "trials"
 # Options that add no trial to a search that has ended.
 WITHOUT_TRIALS = {"finals", "runner", "keep", "checkpoints", "device", "limits"}
-MORE = ("top", "seeds", "steps")  # options of finals: `nas verdict` may train more than the search file asks for
 
 
 def end(proposer: Proposer, budget: Budget, *, time_is_up: bool = False, again: bool = False) -> None:
@@ -79,18 +79,9 @@ def have_ended(store: Reader, study: Study, finals: Mapping[str, Any]) -> bool:
     """Whether these finals, as a study stores them, have a verdict or are none, and no unit has ended since."""
     if not finals["top"]:
         return True
-    verdict = store.verdict(study.id)
-    if verdict is None or finals != study.config["finals"]:
+    found = store.verdict(study.id)
+    if found is None or found.document.get("sequence") != store.mark(study.id).sequence:
         return False
-    return _covers(verdict.document, finals) and verdict.document.get("sequence") == store.mark(study.id).sequence
-
-
-def _covers(verdict: Mapping[str, Any], finals: Mapping[str, Any]) -> bool:
-    """Whether a verdict is of these finals, which a study may have stored but not trained, or of more of the same.
-
-    Verdicts of earlier versions do not hold the finals that they are of.
-    """
-    of = verdict.get("finals", finals)
-    alike = all(of.get(name) == value for name, value in finals.items() if name not in MORE)
-    steps = of.get("steps") == finals["steps"] or set(finals["steps"] or [None]) <= set(verdict.get("lengths", []))
-    return alike and steps and all(verdict.get(name, 0) >= finals[name] for name in ("top", "seeds"))
+    if "finals" not in found.document:  # a verdict of an earlier version
+        return bool(finals == study.config["finals"])
+    return answers(found.document, finals)

@@ -160,6 +160,7 @@ def _search(
         make_checkpoints(config.checkpoints, check_storage(config.storage))
     else:
         config, unusable = starting.usable(config, SearchConfig.stored(known.config), here=runner is None)
+    extends = SearchConfig.stored(known.config).finals.model_dump(mode="json") if known and finals_only else None
     study = enter(store, config)
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]
@@ -178,7 +179,7 @@ def _search(
         start = partial(_runner, config, reporter.say)
         chosen = runner or (start() if trains else LaterRunner(start))
         reporter.say("Building the space, the objectives and the baselines")
-        running = Search(config, store, study, chosen, reporter, finals_only=finals_only, ended=over)
+        running = Search(config, store, study, chosen, reporter, extends=extends, ended=over)
         if any(map(is_latency_here, config.objectives)):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         if retry_failed is not None:

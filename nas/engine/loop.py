@@ -14,11 +14,12 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from nas import location
 from nas.config import factory
@@ -79,7 +80,7 @@ class Search:
     runner: Runner
     reporter: Reporter
     lease_seconds: float = leases.SECONDS
-    finals_only: bool = False  # the search has ended
+    extends: Mapping[str, Any] | None = None  # the finals of the search file, if those of `config` extend them alone
     ended: bool = False  # as the study says; it ends for another reason only if another process queues a unit meanwhile
 
     def __post_init__(self) -> None:
@@ -107,7 +108,7 @@ class Search:
         self.store.database.no_space = self._no_space
         with self._signals():
             try:
-                if not self.finals_only:
+                if self.extends is None:
                     self._drive(self._search_units)
                     self._end_search()
                 return self._finals()
@@ -150,7 +151,7 @@ class Search:
         finals = Finals(self.config, self.store, self.study, self.objectives)
         self._drive(lambda free: self._abandoned() or finals.next_units(self.owner, self.lease_seconds))
         if report := result.report(finals):
-            judgement.keep(finals, report)
+            judgement.keep(finals, report, self.extends)
         return report
 
     def _drive(self, next_units: Callable[[int], list[Unit]]) -> None:

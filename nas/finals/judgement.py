@@ -16,6 +16,7 @@ from nas.finals.lengths import Lengths
 from nas.finals.result import Report, Result
 from nas.finals.sentence import sentence
 from nas.objectives.contract import Direction
+from nas.report.finals import answers
 from nas.report.trials import at_trial_depth
 from nas.store import StoredVerdict
 from searchspace.cost import Shape
@@ -24,18 +25,20 @@ from searchspace.model.build import cost
 VERSION = 2  # of the document; the first one had no lengths
 
 
-def keep(finals: Finals, report: Report) -> None:
+def keep(finals: Finals, report: Report, extends: Mapping[str, Any] | None = None) -> None:
     """Add the verdict to the store. Speeds are measured for new entrants.
 
-    Nothing is added if no run has ended since the newest verdict and that one has every length of this one: `nas
-    verdict` may have trained more than the search file asks for.
+    extends: the finals of the search file, if these extend them. Nothing is added if no run has ended since the newest
+    verdict, and that one is of the same finals or, for the search file, extends them.
     """
     store, study = finals.store, finals.study
     before = store.verdict(study.id)
-    sequence = store.mark(study.id).sequence
-    if before is not None and _covers(before.document, report, sequence):
-        return
     document = _document(finals, report)
+    if extends is not None:
+        document["extends"] = _search_file(before) or extends
+    sequence = store.mark(study.id).sequence
+    if before is not None and before.document["sequence"] == sequence and _answers(before.document, document):
+        return
     known = _speeds(before)
     hashes = [each["hash"] for each in document["entrants"]]
     if set(hashes) - known.keys():
@@ -48,10 +51,24 @@ def keep(finals: Finals, report: Report) -> None:
     store.add_verdict(study.id, document | {"sequence": sequence})
 
 
-def _covers(before: Mapping[str, Any], report: Report, sequence: int) -> bool:
-    """Whether a stored verdict has every length of `report`, and no unit has ended since."""
-    is_current = before.get("version") == VERSION and before["sequence"] == sequence
-    return is_current and set(report.lengths) <= set(before["lengths"])
+def _search_file(newest: StoredVerdict | None) -> Any:
+    """The finals of the search file that the newest verdict answers; None if it does not say."""
+    document = {} if newest is None else newest.document
+    return document.get("extends") or document.get("finals")
+
+
+def _answers(before: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether the stored verdict says what the new one would say, or answers the search file of the new one."""
+    if before.get("version") != VERSION:
+        return False
+    if "finals" in before:
+        return answers(before, new["finals"]) if new["extends"] is None else before["finals"] == new["finals"]
+    more = set(new["lengths"]) - set(before["lengths"]) or _names(new) - _names(before)
+    return not more and bool(new["tries"] == before["tries"])
+
+
+def _names(document: Mapping[str, Any]) -> set[str]:
+    return {each["name"] for each in document["entrants"]}
 
 
 def _speeds(before: StoredVerdict | None) -> dict[str, float]:
@@ -65,6 +82,7 @@ def _document(finals: Finals, report: Report) -> dict[str, Any]:
     return {
         "version": VERSION,
         "finals": config.finals.model_dump(mode="json"),
+        "extends": None,
         "objective": report.objective,
         "direction": str(finals.objective.direction),
         "top": config.finals.top,

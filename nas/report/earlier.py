@@ -49,7 +49,7 @@ def finals(store: Reader, study: Study) -> FinalsResult | None:
         "sentence": SENTENCE.format(command=command(store, study.name, "verdict", study.name)),
         "sequence": study.sequence,
     }
-    return of_first_version(document, study.created_at, is_current=False)
+    return of_first_version(document, study.created_at, "it was not stored")
 
 
 def _entrant(store: Reader, study: Study, own: list[Trial]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class FinalsResult:
     winner needs to reach the best baseline, with two lengths or more. controls: the comparison with the best of each
     control arm, by name. out: entrants whose runs all failed. missing: baselines that could not be made, one sentence
     each. left_out: parts of the default finals that the search file leaves out. tries: the options that tuning tried.
-    is_current: no unit of the study has ended since.
+    outdated: why the verdict is not that of the study as it is now; empty if it is.
     """
 
     objective: str
@@ -120,7 +120,12 @@ class FinalsResult:
     left_out: tuple[str, ...]
     sentence: str
     created_at: datetime
-    is_current: bool
+    outdated: str
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no unit has ended since, and the search file has the same finals."""
+        return not self.outdated
 
     @property
     def winner(self) -> Entrant:
@@ -142,7 +147,7 @@ class FinalsResult:
 
     def notes(self) -> list[str]:
         """Remarks about the table, one line each."""
-        lines = []
+        lines = [f"The verdict is not up to date: {self.outdated}."] if self.outdated else []
         if any(each.halts_elsewhere for each in self.entrants):
             lines.append(HALTING)
         if len(self.tries) > 1:
@@ -189,13 +194,28 @@ def verdict(store: Reader, study: Study) -> FinalsResult | None:
     found = store.verdict(study.id)
     if found is None:
         return None
-    is_current = found.document["sequence"] >= store.mark(study.id).sequence
+    outdated = ""
+    if found.document["sequence"] < store.mark(study.id).sequence:
+        outdated = "units have ended since"
+    elif not answers(found.document, study.config.get("finals")):
+        outdated = "the search file has other finals now, and `nas search` has not ended them"
     if "version" not in found.document:
-        return of_first_version(found.document, found.created_at, is_current)
-    return _read(found.document, found.created_at, is_current)
+        return of_first_version(found.document, found.created_at, outdated)
+    return _read(found.document, found.created_at, outdated)
 
 
-def _read(document: Mapping[str, Any], created_at: datetime, is_current: bool) -> FinalsResult:
+def answers(document: Mapping[str, Any], finals: Mapping[str, Any] | None) -> bool:
+    """Whether a stored verdict answers a search file with these finals: it is of them, or `nas verdict` extended them.
+
+    Earlier versions did not store of which finals a verdict is, so theirs answer all. So does each verdict if the file
+    has no finals.
+    """
+    if not finals or not finals["top"] or "finals" not in document:
+        return True
+    return finals in (document["finals"], document["extends"])
+
+
+def _read(document: Mapping[str, Any], created_at: datetime, outdated: str) -> FinalsResult:
     plain: dict[str, Any] = {name: document[name] for name in PLAIN}
     sign = -1 if document["direction"].startswith("max") else 1
     return FinalsResult(
@@ -207,7 +227,7 @@ def _read(document: Mapping[str, Any], created_at: datetime, is_current: bool) -
         against=_by_length(document["against"]),
         controls={name: {**found, **_comparison(found, sign)} for name, found in document["controls"].items()},
         created_at=created_at,
-        is_current=is_current,
+        outdated=outdated,
     )
 
 
@@ -239,7 +259,7 @@ def _entrant(found: Mapping[str, Any]) -> Entrant:
     return Entrant(**{**found, **lists, **others})
 
 
-def of_first_version(document: Mapping[str, Any], created_at: datetime, is_current: bool) -> FinalsResult:
+def of_first_version(document: Mapping[str, Any], created_at: datetime, outdated: str) -> FinalsResult:
     """The finals in a document of the version that had one length and one baseline."""
     steps, baseline = str(document["steps"]), document["baseline"]
     entrants = [_of_first_entrant(each, steps, place == 0) for place, each in enumerate(document["finalists"])]
@@ -258,7 +278,7 @@ def of_first_version(document: Mapping[str, Any], created_at: datetime, is_curre
             "tuning_share": 0.0,
         },
         created_at,
-        is_current,
+        outdated,
     )
 
 

@@ -142,7 +142,7 @@ class Status:
         lines += [("probe", each.sentence()) for each in self.probes]
         lines += [("control", each) for each in (*(each.sentence() for each in self.controls), *self.uncompared)]
         if self.verdict:
-            old = "" if self.verdict.is_current else " (units have ended since)"
+            old = f" ({self.verdict.outdated})" if self.verdict.outdated else ""
             lines.append(("verdict", self.verdict.sentence.removeprefix("Verdict: ") + old))
         return "\n".join(f"{name:<10}{text}" for name, text in lines)
 

@@ -1,0 +1,105 @@
+"""Which verdict a study shows: that of the finals in its search file, or one of `nas verdict` that extends them."""
+
+import pytest
+
+from nas import report
+from nas.engine import launch
+from nas.errors import UsageError
+from nas.finals import again
+from nas.report.finals import answers
+from nas.runners.inline import InlineRunner
+
+FULL = (
+    "{top: 2, seeds: 2, steps: [4, 8], baselines: [transformer, primer], match: parameters, shapes: usual, "
+    "tune: {learning_rate: [0.003, 0.01]}}"
+)
+FEWER = {  # finals that need no run besides those of FULL
+    "a baseline less": ("[transformer, primer]", "[transformer]"),
+    "no baseline": ("[transformer, primer]", "[]"),
+    "one seed": ("seeds: 2", "seeds: 1"),
+    "one try": ("[0.003, 0.01]", "[0.003]"),
+}
+
+
+def finals(part):
+    """What the shown verdict is of: finalists, baselines, seeds, lengths, tries."""
+    roles = [each.role for each in part.entrants]
+    return roles.count("finalist"), roles.count("baseline"), part.seeds, part.lengths, len(part.tries)
+
+
+def shown(result):
+    return report.verdict(result.store, result.study)
+
+
+@pytest.fixture
+def base(describe, search, documented):
+    """A search whose finals have ended, and its verdict."""
+    config = describe(finals=FULL, budget="{trials: 3}")
+    with search(config, documented) as result:
+        return config, shown(result)
+
+
+@pytest.mark.parametrize("change", FEWER)
+def test_other_finals_of_the_search_file_have_their_own_verdict(base, change, describe, search, documented):
+    full, before = base
+    fewer = describe(finals=FULL.replace(*FEWER[change]), budget="{trials: 3}")
+    with search(fewer, documented) as result:
+        runs = len(result.store.trials(result.study.id, purposes=("final",), limit=1000))
+        found = shown(result)
+        assert found.is_current and finals(found) == finals_of(fewer)
+    assert not launch.may_train(result.store, result.study, fewer)
+    with search(full, documented) as result:
+        assert finals(shown(result)) == finals(before) and shown(result).sentence == before.sentence
+        assert len(result.store.trials(result.study.id, purposes=("final",), limit=1000)) == runs
+
+
+def finals_of(config):
+    given = config.finals
+    return given.top, len(given.baselines), given.seeds, given.steps, len(next(iter(given.tune.values())))
+
+
+def test_a_verdict_that_extends_those_of_the_search_file_stays(base, search, documented):
+    config, before = base
+    for changes in ({"against": ["transformer_modern"]}, {"seeds": 3}):
+        with launch.finals(again.extended(config, **changes), quiet=True, runner=InlineRunner(documented)) as result:
+            more = shown(result)
+            assert more.is_current and finals(more) != finals(before)
+        with search(config, documented) as result:
+            assert shown(result) == more
+        assert not launch.may_train(result.store, result.study, config)
+
+
+def test_finals_that_have_not_been_trained_are_not_what_the_verdict_says(base, describe, search, documented):
+    config, before = base
+    more = describe(finals=FULL.replace("seeds: 2", "seeds: 3"), budget="{trials: 3}")
+
+    def stopped(work, progress=None):
+        raise UsageError("stop")
+
+    with pytest.raises(UsageError, match="stop"):
+        search(more, stopped)
+    with launch.open_for(more) as store:
+        status = report.status(store, store.study(more.study))
+        assert not status.verdict.is_current and "other finals now" in status.to_text()
+        assert "not up to date" in status.verdict.notes()[0]
+    with search(config, documented) as result:
+        assert finals(shown(result)) == finals(before) and shown(result).is_current
+    with search(more, documented) as result:
+        assert shown(result).seeds == 3 and shown(result).is_current
+
+
+def test_a_verdict_of_an_earlier_version_stays_if_it_holds_all_that_is_asked(base, describe, search, documented):
+    config, before = base
+    with launch.open_for(config) as store:
+        study = store.study(config.study)
+        document = store.verdict(study.id).document
+        store.add_verdict(study.id, {key: document[key] for key in document if key not in ("finals", "extends")})
+    with search(describe(finals=FULL.replace(*FEWER["one seed"]), budget="{trials: 3}"), documented) as result:
+        assert finals(shown(result)) == finals(before)
+    with search(describe(finals=FULL.replace(*FEWER["one try"]), budget="{trials: 3}"), documented) as result:
+        assert len(shown(result).tries) == 1
+
+
+def test_a_search_file_without_finals_asks_for_no_verdict():
+    assert answers({"finals": {"top": 2}, "extends": None}, {"top": 0})
+    assert not answers({"finals": {"top": 2}, "extends": None}, {"top": 1})
