@@ -182,7 +182,10 @@ class Unit:
         return tasks.load_prepared(self.work.task, self.work.task_source, cache)
 
     def started(self) -> tuple[Training, bool]:
-        """The training at the unit's checkpoint, or from scratch -> it, and whether its checkpoint was lost."""
+        """The training at the unit's checkpoint, or from scratch -> it, and whether its checkpoint was lost.
+
+        Raises whatever the task and the model raise.
+        """
         task = self._task()
         self.phase = Phase.BUILD
         self.clock()
