@@ -29,7 +29,7 @@ def find_search(reference: str | Path, storage: str | None = None, changes: Sequ
         raise UsageError(other)
     if not path.exists() and path.suffix in ENDINGS:
         raise UsageError(f"There is no file {str(path)!r}.{near_file(path)}")
-    if path.exists() or len(path.parts) > 1:
+    if (path.exists() and not path.is_dir()) or len(path.parts) > 1:
         config = searchfile.load(path, changes)
         return config.model_copy(update={"storage": location.storage_for(config, storage)})
     if changes:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache, partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nas.engine.arm import Arm, next_arm
 from nas.engine.scores import Scores
@@ -31,6 +31,27 @@ from searchspace.space.space import Space
 
 BATCH = 1000  # rows read at once
 EVIDENCE = 50  # trials with their architectures, read at once
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _forgets_after_an_error(
+    method: Callable[Concatenate[Proposer, P], T],
+) -> Callable[Concatenate[Proposer, P], T]:
+    """The method; after an error the proposer knows nothing, and its next call reads the log from the beginning.
+
+    Else an arm might have counted what was not stored, or have been told half.
+    """
+
+    @wraps(method)
+    def safe(self: Proposer, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException:
+            self._forget()
+            raise
+
+    return safe
 
 
 class Proposer:
@@ -66,6 +87,7 @@ class Proposer:
         self._forget()
 
     def _forget(self) -> None:
+        """Know nothing, so that `absorb` reads the log from its beginning."""
         self.arms = {arm.name: arm for arm in self._make_arms()}
         self.trained_seconds = 0.0  # of all units of the search that ended
         self._next = 0  # trials below this number are known
@@ -79,6 +101,7 @@ class Proposer:
         reasons = [arm.exhausted for arm in self.arms.values()]
         return reasons[0] if all(reasons) else None
 
+    @_forgets_after_an_error
     @collected_later()
     def absorb(self) -> None:
         """Tell the arms which trials were started and which units ended since the last time, in the log's order."""
@@ -105,6 +128,7 @@ class Proposer:
             self._tell(result)
         return True
 
+    @_forgets_after_an_error
     def promotion(self, owner: str, seconds: float) -> Unit | None:
         """A leased unit for a trial that continues, if one should."""
         for arm in self.arms.values():
@@ -116,6 +140,7 @@ class Proposer:
                     return self.intact(unit)
         return None
 
+    @_forgets_after_an_error
     def new_trials(self, owners: Sequence[str], seconds: float, budget: int | None) -> list[Unit]:
         """Units of new trials, leased to `owners`, one each.
 

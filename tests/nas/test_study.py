@@ -5,6 +5,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -301,6 +302,32 @@ def test_a_signal_in_the_middle_of_a_statement_leaves_nothing_leased(error, open
                 opened.ask(12)
         assert UnitState.RUNNING not in opened.store.open_units(opened.record.id), place
     assert [each.trial for each in opened.ask(12)] == list(range(6))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, StoreError])
+def test_after_an_error_the_same_study_asks_as_one_that_is_opened_again(error, opened, monkeypatch):
+    """Also for a promotion that was not stored, and for results of which only some were told to the scheduler."""
+    for asked in opened.ask(4):
+        opened.tell(asked, {"loss": 4.0 - asked.trial})
+    read = opened.store.database.read
+    for place in itertools.count():
+        calls = itertools.count()
+
+        def interrupted(work, calls=calls, place=place, run=opened.store.database.write):
+            if next(calls) == place:
+                raise error
+            return run(work)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(opened.store.database, "write", interrupted)
+            patch.setattr(opened.store.database, "read", partial(interrupted, run=read))
+            try:
+                asked = opened.ask(3)
+            except error:
+                continue
+        break
+    assert place > 5
+    assert [(each.trial, each.rung) for each in asked] == [(3, 1), (2, 1), (4, 0)]
 
 
 def test_an_error_after_the_units_were_leased_gives_them_back(opened, monkeypatch):

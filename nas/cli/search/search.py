@@ -55,7 +55,7 @@ def search(
         note(f"Reading {file} and preparing its data")
     found = find_search(file, storage, changes or ())
     if not quiet and not is_file(file):
-        note(f"Resuming study {file} with the search file in its database")
+        note(f"The search file of study {file} comes from its database")
     config = launch.override(found, address=address)
     if repeat > 1:
         _repeated(config, repeat, quiet, retry_failed, as_json)

@@ -29,10 +29,11 @@ def test_a_search_that_is_over_says_the_same_again(study, nas):
     assert again.out == study.ended.out
 
 
-def test_a_study_that_is_named_is_resumed_with_its_stored_search_file(study, nas):
+def test_a_study_that_is_named_is_resumed_with_its_stored_search_file(study, nas, files):
+    (files / "tiny").mkdir()  # is no search file
     again = nas("search", "tiny")
 
-    assert again.err.startswith("Resuming study tiny with the search file in its database\n")
+    assert again.err.startswith("The search file of study tiny comes from its database\n")
     assert again.out == study.ended.out
 
 
