@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +30,10 @@ def test_a_search_that_is_over_says_the_same_again(study, nas):
     assert again.out == study.ended.out
 
 
-def test_a_study_that_is_named_is_resumed_with_its_stored_search_file(study, nas, files):
-    (files / "tiny").mkdir()  # is no search file
+def test_a_study_that_is_named_is_resumed_with_its_stored_search_file(study, nas):
+    Path("tiny").mkdir()  # is no search file
     again = nas("search", "tiny")
+    Path("tiny").rmdir()
 
     assert again.err.startswith("The search file of study tiny comes from its database\n")
     assert again.out == study.ended.out
