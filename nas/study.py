@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import re
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -179,7 +178,6 @@ class Study:
                 self._go_on()
             return [Ask.of(unit, unit.owner or "", self._proposer.architecture(unit)) for unit in leased]
         except BaseException as error:
-            traceback.clear_frames(error.__traceback__)  # those of an interrupted statement hold the database's lock
             may_be_leased = [] if isinstance(error, DamageError) else owners
             self._units.release_all([*may_be_leased, *(unit.owner or "" for unit in leased)])
             raise

@@ -160,8 +160,9 @@ def _search(
         make_checkpoints(config.checkpoints, check_storage(config.storage))
     else:
         config, unusable = starting.usable(config, SearchConfig.stored(known.config), here=runner is None)
-    extends = SearchConfig.stored(known.config).finals.model_dump(mode="json") if known and finals_only else None
-    study = enter(store, config)
+    asked = SearchConfig.stored(known.config).finals if known and finals_only else config.finals
+    extends = asked.model_dump(mode="json") if finals_only else None
+    study = enter(store, config.model_copy(update={"finals": asked}))  # it keeps those of the search file
     config = settle(config, SearchConfig.stored(study.config))
     first = factory.objectives(config)[0]
     reporter = Reporter(

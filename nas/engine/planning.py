@@ -297,8 +297,8 @@ def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
             blocks=config.blocks,
         )
 
-    warm_up(unit(1))
-    return run(unit(TIMED_STEPS))
+    outcome = warm_up(unit(1))
+    return outcome if outcome.failure is not None else run(unit(TIMED_STEPS))
 
 
 def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, SearchConfig]:

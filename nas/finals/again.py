@@ -11,7 +11,8 @@ from nas.config.checks import find_final_baseline
 from nas.config.schema import Budget, GivenBaseline, Named, SearchConfig
 from nas.errors import UsageError
 from nas.finals.expected import baselines, kind, lengths
-from nas.store import Store, Study, UnitState
+from nas.report.finals import answers
+from nas.store import Store, Study, UnitState, open_reader
 from nas.tasks.contract import Task
 from nas.tasks.fields import fitted
 from searchspace.errors import SpaceError
@@ -37,6 +38,20 @@ def extended(
         "baselines": tuple({_name(each): each for each in (*baselines(config), *added)}.values()),
     }
     return config.model_copy(update={"finals": finals.model_copy(update=changes)})
+
+
+def as_judged(config: SearchConfig) -> SearchConfig:
+    """The search of a study with the finals of its newest verdict, which may extend those of the search file.
+
+    Raises StoreError if the study cannot be read.
+    """
+    with open_reader(config.storage) as store:
+        study = store.study(config.study)
+        verdict = store.verdict(study.id)
+    if verdict is None or "finals" not in verdict.document or not answers(verdict.document, study.config.get("finals")):
+        return config
+    judged = SearchConfig.stored({**study.config, "finals": verdict.document["finals"]})
+    return config.model_copy(update={"finals": judged.finals})
 
 
 def _name(baseline: str | GivenBaseline) -> str:

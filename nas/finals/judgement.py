@@ -33,9 +33,7 @@ def keep(finals: Finals, report: Report, extends: Mapping[str, Any] | None = Non
     """
     store, study = finals.store, finals.study
     before = store.verdict(study.id)
-    document = _document(finals, report)
-    if extends is not None:
-        document["extends"] = _search_file(before) or extends
+    document = _document(finals, report) | {"extends": extends}
     sequence = store.mark(study.id).sequence
     if before is not None and before.document["sequence"] == sequence and _answers(before.document, document):
         return
@@ -49,12 +47,6 @@ def keep(finals: Finals, report: Report, extends: Mapping[str, Any] | None = Non
     document["savings"] = _savings(report, document)
     document["sentence"] = _sentences(finals, report, document)
     store.add_verdict(study.id, document | {"sequence": sequence})
-
-
-def _search_file(newest: StoredVerdict | None) -> Any:
-    """The finals of the search file that the newest verdict answers; None if it does not say."""
-    document = {} if newest is None else newest.document
-    return document.get("extends") or document.get("finals")
 
 
 def _answers(before: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -82,7 +74,6 @@ def _document(finals: Finals, report: Report) -> dict[str, Any]:
     return {
         "version": VERSION,
         "finals": config.finals.model_dump(mode="json"),
-        "extends": None,
         "objective": report.objective,
         "direction": str(finals.objective.direction),
         "top": config.finals.top,

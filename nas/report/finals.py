@@ -212,7 +212,7 @@ def answers(document: Mapping[str, Any], finals: Mapping[str, Any] | None) -> bo
     """
     if not finals or not finals["top"] or "finals" not in document:
         return True
-    return finals in (document["finals"], document["extends"])
+    return finals in (document["finals"], document.get("extends"))
 
 
 def _read(document: Mapping[str, Any], created_at: datetime, outdated: str) -> FinalsResult:

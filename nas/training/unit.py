@@ -12,8 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,18 @@ def run(work: Work, progress: Report | None = None, started: Callable[[], None] 
     continues from there. Raises NasError if the device does not exist, a checkpoint cannot be written, or their place
     does not answer.
     """
-    began = time.monotonic()
-    unit = Unit(work, progress, started, device_here(work.device))
+    return _outcome(Unit(work, progress, started, device_here(work.device)))
+
+
+def warm_up(work: Work) -> Outcome:
+    """As `run` without an evaluation and a checkpoint: what a process does once is done, so later units take as long as
+    each other. Raises what `run` raises.
+    """
+    return _outcome(Unit(replace(work, checkpoint=None), None, lambda: None, device_here(work.device), evaluates=False))
+
+
+def _outcome(unit: Unit) -> Outcome:
+    began, work = time.monotonic(), unit.work
     with deterministic(work.threads, unit.device):
         try:
             training = unit.run()
@@ -71,15 +80,6 @@ def run(work: Work, progress: Report | None = None, started: Callable[[], None] 
     seconds = time.monotonic() - began
     made_by: dict[str, Any] = {"trial": work.trial, "rung": work.rung, "kind": work.kind, "device": work.device}
     return Outcome(seconds=seconds, **made_by, **unit.result)
-
-
-def warm_up(work: Work) -> None:
-    """Train the steps of `work` and keep nothing, so that `run` takes as long as later units: all that a process does
-    once has been done. There is no evaluation. An error is left to `run`, which says what it means.
-    """
-    unit = Unit(work, None, lambda: None, device_here(work.device))
-    with suppress(Exception, SystemExit), deterministic(work.threads, unit.device):
-        unit.started()[0].run(work.steps, Deadline(work.seconds), None)
 
 
 def _save(training: Training, work: Work) -> None:
@@ -117,6 +117,7 @@ class Unit:
     progress: Report | None
     clock: Callable[[], None]  # see `run`
     device: torch.device
+    evaluates: bool = True
     phase: Phase = Phase.TASK
     task_file: str = ""
     result: dict[str, Any] = field(default_factory=dict)
@@ -131,8 +132,10 @@ class Unit:
     def train(self) -> Training:
         """Train from where the unit starts, and evaluate; any exception is a failure of the unit."""
         work = self.work
-        training, restarted = self.started()
-        task = training.task
+        task = self._task()
+        self.phase = Phase.BUILD
+        self.clock()
+        training, restarted = self._started(task)
         self.phase = Phase.TRAIN
         deadline = Deadline(work.seconds)
         self.clock()
@@ -143,6 +146,8 @@ class Unit:
             _save(training, work)
             raise
         seconds = time.monotonic() - began
+        if not self.evaluates:
+            return training
         found = evaluate(training, "validation", deadline)
         metrics, documents = dict(found.metrics), {}
         if work.steps >= work.horizon:
@@ -181,14 +186,8 @@ class Unit:
         cache = None if self.work.cache is None else Path(self.work.cache)
         return tasks.load_prepared(self.work.task, self.work.task_source, cache)
 
-    def started(self) -> tuple[Training, bool]:
-        """The training at the unit's checkpoint, or from scratch -> it, and whether its checkpoint was lost.
-
-        Raises whatever the task and the model raise.
-        """
-        task = self._task()
-        self.phase = Phase.BUILD
-        self.clock()
+    def _started(self, task: Task) -> tuple[Training, bool]:
+        """The training at the unit's checkpoint, or from scratch -> it, and whether its checkpoint was lost."""
         training = self._fresh(task)
         start = partial.find(self.work) or self.work.start
         if start is None:

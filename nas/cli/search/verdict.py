@@ -83,7 +83,7 @@ def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
 
     trial = location.trial_reference(name)
     if like is None and trial is None and not Path(name).is_file() and name in location.known_studies():
-        return find_search(name, storage)
+        return again.as_judged(find_search(name, storage))
     if like is None and trial is not None:
         like = trial[0]
     if like is None and Path(name).is_file():
@@ -91,7 +91,7 @@ def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
         like = exported[1] if exported else None
     if like is None:
         if storage is not None:
-            return find_search(name, storage)
+            return again.as_judged(find_search(name, storage))
         raise UsageError(
             f"{name!r} is not a study here.{nearest(name, location.known_studies())} For an architecture, name the "
             f"search file or study whose task and recipe to use: `nas verdict {shlex.quote(name)} --like FILE`."

@@ -11,6 +11,7 @@ import random
 import shlex
 import sqlite3
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -146,6 +147,9 @@ class Database:
                     raise explained from error
                 if sqlstate(error) in NO_WRITES:  # another server may be the primary now: connect again
                     self.engine.dispose()
+            except BaseException as error:
+                traceback.clear_frames(error.__traceback__)  # those of an interrupted statement hold SQLite's lock
+                raise
             time.sleep(pause * random.uniform(0.5, 1.0))  # random: two that collided should not collide again
             pause = min(2 * pause, LONGEST_PAUSE)
 

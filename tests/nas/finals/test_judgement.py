@@ -4,7 +4,6 @@ import pytest
 
 from nas import report
 from nas.engine import launch
-from nas.errors import UsageError
 from nas.finals import again
 from nas.report.finals import answers
 from nas.runners.inline import InlineRunner
@@ -58,27 +57,48 @@ def finals_of(config):
     return given.top, len(given.baselines), given.seeds, given.steps, len(next(iter(given.tune.values())))
 
 
-def test_a_verdict_that_extends_those_of_the_search_file_stays(base, search, documented):
+@pytest.fixture
+def extend(documented):
+    """`nas verdict`: finals that extend those of a search."""
+
+    def run(config, **changes):
+        with launch.finals(again.extended(config, **changes), quiet=True, runner=InlineRunner(documented)) as result:
+            found = shown(result)
+            assert found.is_current
+            return found
+
+    return run
+
+
+def test_a_verdict_that_extends_those_of_the_search_file_stays(base, extend, search, documented):
     config, before = base
     for changes in ({"against": ["transformer_modern"]}, {"seeds": 3}):
-        with launch.finals(again.extended(config, **changes), quiet=True, runner=InlineRunner(documented)) as result:
-            more = shown(result)
-            assert more.is_current and finals(more) != finals(before)
+        more = extend(again.as_judged(config), **changes)
         with search(config, documented) as result:
             assert shown(result) == more
         assert not launch.may_train(result.store, result.study, config)
+    assert len(before.entrants) + 1 == len(more.entrants) and more.seeds == 3
+
+
+def test_a_verdict_extends_the_finals_of_the_search_file_that_the_study_has_now(
+    base, describe, extend, search, documented
+):
+    config, before = base
+    other = describe(finals=FULL.replace("[transformer, primer]", "[primer]"), budget="{trials: 3}")
+    with launch.open_for(other) as store:
+        launch.enter(store, other)  # a search that was stopped before its finals
+    more = extend(other, seeds=3)
+    with search(other, documented) as result:
+        assert shown(result) == more
+    with search(config, documented) as result:
+        assert finals(shown(result)) == finals(before)
 
 
 def test_finals_that_have_not_been_trained_are_not_what_the_verdict_says(base, describe, search, documented):
     config, before = base
     more = describe(finals=FULL.replace("seeds: 2", "seeds: 3"), budget="{trials: 3}")
-
-    def stopped(work, progress=None):
-        raise UsageError("stop")
-
-    with pytest.raises(UsageError, match="stop"):
-        search(more, stopped)
     with launch.open_for(more) as store:
+        launch.enter(store, more)  # a search that was stopped before its finals
         status = report.status(store, store.study(more.study))
         assert not status.verdict.is_current and "other finals now" in status.to_text()
         assert "not up to date" in status.verdict.notes()[0]
@@ -102,4 +122,4 @@ def test_a_verdict_of_an_earlier_version_stays_if_it_holds_all_that_is_asked(bas
 
 def test_a_search_file_without_finals_asks_for_no_verdict():
     assert answers({"finals": {"top": 2}, "extends": None}, {"top": 0})
-    assert not answers({"finals": {"top": 2}, "extends": None}, {"top": 1})
+    assert not answers({"finals": {"top": 2}}, {"top": 1})
