@@ -122,11 +122,11 @@ class Tier:
         """The first open trial in the order of the front, and its place there. trials: of each point."""
         if self._crowd is None:
             values = {number: point for point in self.front.points() for number in trials[point]}
-            self._crowd = Crowd(values, copies_last=self._copies_last)
+            self._crowd = Crowd(values, self.open, copies_last=self._copies_last)
         elif self._joined or self._left:
             self._crowd.update(self._joined, self._left)
         self._joined, self._left = {}, []
-        return self._crowd.first(self.open)
+        return self._crowd.first()
 
 
 class Fronts:
@@ -149,7 +149,7 @@ class Fronts:
         self._pool: set[Values] = set()  # the other points: each is dominated by the last tier
 
     def add(self, number: int, values: Values) -> None:
-        point = tuple(min(max(float(value), -pareto.LARGEST), pareto.LARGEST) for value in values)
+        point = tuple([min(max(float(value), -pareto.LARGEST), pareto.LARGEST) for value in values])
         self._points[number] = point
         trials = self._trials.setdefault(point, [])
         insort(trials, number)
@@ -187,7 +187,8 @@ class Fronts:
         if not self._tiers or self._tiers[-1].front.dominates(point):
             self._pool.add(point)
             return
-        index = bisect_left(self._tiers, True, key=lambda tier: not tier.front.dominates(point))
+        last = len(self._tiers) - 1  # it does not dominate the point
+        index = bisect_left(self._tiers, True, hi=last, key=lambda tier: not tier.front.dominates(point))
         joining = [point]
         while joining and index < len(self._tiers):
             leaving = self._tiers[index].front.join(joining)
@@ -211,7 +212,7 @@ class Fronts:
         tier.change({number: self._points[number] for number in joined}, left)
         self._sizes[index] += len(joined) - len(left)
         tier.open.difference_update(left)
-        tier.open.update(number for number in joined if number not in self._promoted)
+        tier.open.update([number for number in joined if number not in self._promoted])
         self._is_open[index] = bool(tier.open)
 
     def _insert(self, index: int, points: list[Values]) -> None:
