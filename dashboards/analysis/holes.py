@@ -1,9 +1,4 @@
-"""The holes of a space: how often each value was tried, how it scored, and which holes matter.
-
-The importance is permutation importance (Breiman 2001, "Random forests", https://doi.org/10.1023/A:1010933404324): how
-much worse a tree predicts its out-of-bag trials if the values of one hole are shuffled among them. The trees are
-extremely randomised (Geurts et al. 2006, https://doi.org/10.1007/s10994-006-6226-1), so a forest takes half a second.
-"""
+"""The holes of a space: how often each value was tried, how it scored, and which holes matter."""
 
 from __future__ import annotations
 
@@ -12,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dashboards.analysis import forest
 from dashboards.analysis.tabulated import Numbers
 
 TREES, LEAST_TRIALS, MOST_TRIALS = 40, 12, 400
-LEAF = 3  # trials in a leaf, at least
 MOST_HOLES = 60
 NONE = "none"  # the hole is not in this architecture
 Z = 1.645  # of a 90% interval
@@ -95,7 +89,7 @@ def _tried(hole: str, value: Any, scores: Numbers, sign: int) -> Tried:
 
 
 def importances(columns: Mapping[str, Sequence[Any]], scores: Numbers, seed: int = 0) -> list[Importance]:
-    """The importance of each hole, the largest first. scores: [trials]; NaN without a result.
+    """The importance of each hole in a forest of 40 trees, the largest first. scores: [trials]; NaN without a result.
 
     Returns [] with fewer than 12 results, or if all are equal. At most 400 trials are used.
     """
@@ -110,7 +104,7 @@ def importances(columns: Mapping[str, Sequence[Any]], scores: Numbers, seed: int
         return []
     y = np.clip(y, *np.quantile(y, [0.02, 0.98]))  # else a diverged trial would dominate the variance
     x = np.stack([_encoded([column[place] for place in known.tolist()], y) for column in columns.values()], axis=1)
-    each = np.asarray([_of_tree(x, y, generator) for _ in range(TREES)])
+    each = forest.losses(x, y, TREES, generator) / (y.var() or 1.0)
     mean, half = each.mean(axis=0), Z * each.std(axis=0, ddof=1) / np.sqrt(TREES)
     found = [Importance(hole, float(m), float(m - h), float(m + h)) for hole, m, h in zip(columns, mean, half)]
     return sorted(found, key=lambda each: -each.value)
@@ -125,65 +119,3 @@ def _encoded(column: Sequence[Any], y: Numbers) -> Numbers:
     order = sorted(groups, key=lambda key: float(y[groups[key]].mean()))
     place = {key: i for i, key in enumerate(order)}
     return np.asarray([place[key] for key in keys], dtype=np.float64)
-
-
-Tree = tuple[int, float, Any, Any] | float  # (feature, threshold, left, right) or a prediction
-
-
-def _of_tree(x: Numbers, y: Numbers, generator: np.random.Generator) -> Numbers:
-    """The importance of each feature in one tree, as a share of the variance of y; [features].
-
-    x: [trials, features]; y: [trials].
-    """
-    count = len(y)
-    seen = generator.integers(0, count, count)
-    unseen = np.flatnonzero(np.bincount(seen, minlength=count) == 0)
-    used: set[int] = set()
-    tree = _grown(x[seen], y[seen], generator, used)
-    own, target = x[unseen], y[unseen]
-    features = list(used)
-    copies = np.tile(own, (1 + len(features), 1, 1))  # as it is, and with one feature shuffled in each other copy
-    for copy, feature in zip(copies[1:], features):
-        copy[:, feature] = generator.permutation(copy[:, feature])
-    predicted = _predicted(tree, copies.reshape(-1, x.shape[1])).reshape(len(copies), -1)
-    errors = ((predicted - target) ** 2).mean(axis=1)
-    loss = np.zeros(x.shape[1])
-    loss[features] = errors[1:] - errors[0]
-    return loss / (y.var() or 1.0)
-
-
-def _grown(x: Numbers, y: Numbers, generator: np.random.Generator, used: set[int], depth: int = 6) -> Tree:
-    mean = float(y.sum()) / len(y)  # np.mean and np.ptp would take half of the time of such small arrays
-    if depth == 0 or len(y) < 2 * LEAF or y.min() == y.max():
-        return mean
-    low, high = x.min(axis=0), x.max(axis=0)
-    open_ = generator.permutation(np.flatnonzero(high > low))
-    tried_ = open_[: max(3, len(open_) // 2)]
-    thresholds = generator.uniform(low[tried_], high[tried_])
-    left = x[:, tried_] <= thresholds  # [trials, features]
-    many = left.sum(axis=0)
-    inside = (many >= LEAF) & (many <= len(y) - LEAF)
-    if not inside.any():
-        return mean
-    sums = (y - mean) @ left  # the gain is larger if the spread within both sides is smaller
-    gain = np.where(inside, sums**2 * (1 / np.maximum(many, 1) + 1 / np.maximum(len(y) - many, 1)), -1.0)
-    best = int(np.argmax(gain))
-    feature, threshold = int(tried_[best]), float(thresholds[best])
-    used.add(feature)
-    side = left[:, best]
-    below = (_grown(x[some], y[some], generator, used, depth - 1) for some in (side, ~side))
-    return (feature, threshold, *below)  # type: ignore[return-value]
-
-
-def _predicted(tree: Tree, x: Numbers) -> Numbers:
-    found = np.empty(len(x))
-    left: list[tuple[Tree, NDArray[np.int64]]] = [(tree, np.arange(len(x)))]
-    while left:
-        node, rows = left.pop()
-        if isinstance(node, float):
-            found[rows] = node
-        elif len(rows):
-            feature, threshold, below, above = node
-            side = x[rows, feature] <= threshold
-            left += [(below, rows[side]), (above, rows[~side])]
-    return found
