@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from searchspace.cost import Cost, Shape, total
@@ -191,10 +192,18 @@ def check_lengths(blocks: Iterable[Configured]) -> None:
 
 def configured_below(value: Any) -> Iterator[Configured]:
     """All configured blocks in `value` (a block, a list, or a scalar), depth first; `value` itself comes first."""
-    if isinstance(value, Configured):
-        yield value
-        for field in fields(value.config):
-            yield from configured_below(getattr(value.config, field.name))
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from configured_below(item)
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Configured):
+            yield value
+            waiting += _reversed_values(type(value.config))(value.config)  # type: ignore[arg-type]
+        elif isinstance(value, tuple):
+            waiting += reversed(value)
+
+
+@lru_cache(maxsize=1024)
+def _reversed_values(config: type) -> Callable[[Any], tuple[Any, ...]]:
+    """Reads the fields of a configuration, the last one first."""
+    names = [field.name for field in reversed(fields(config))]
+    return attrgetter(*names) if len(names) > 1 else lambda found: tuple(getattr(found, name) for name in names)

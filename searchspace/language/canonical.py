@@ -24,7 +24,7 @@ MAX_PERIOD = 32  # the longest body that `compressed` finds
 def canonical(block: Block) -> Block:
     """The canonical form of `block`. Raises SpaceError if it has more than `MAX_BLOCKS` blocks."""
     done = _Writer().block(block)
-    _count(done)
+    _size(done)
     return done
 
 
@@ -131,22 +131,21 @@ def _without_nothing(of: tuple[Block, ...]) -> tuple[Block, ...]:
     return tuple(block for block in of if block.name != "sequence")
 
 
-def _count(block: Block) -> int:
-    # All copies of one body are one object, so a small file can have very many blocks.
-    sizes: dict[int, int] = {}
-
-    def size(value: Value) -> int:
+@kept
+def _size(block: Block) -> int:
+    """The number of blocks in `block`, itself included. All copies of one body are one object, so a small file can have
+    very many. Raises SpaceError for too many.
+    """
+    size, waiting = 1, list(block.fields.values())
+    while waiting:
+        value = waiting.pop()
         if isinstance(value, tuple):
-            return sum(size(item) for item in value)
-        if not isinstance(value, Block):
-            return 0
-        if id(value) not in sizes:
-            sizes[id(value)] = 1 + sum(size(field) for field in value.fields.values())
-            if sizes[id(value)] > MAX_BLOCKS:
-                raise _too_many(value)
-        return sizes[id(value)]
-
-    return size(block)
+            waiting += value
+        elif isinstance(value, Block):
+            size += _size(value)
+    if size > MAX_BLOCKS:
+        raise _too_many(block)
+    return size
 
 
 def _too_many(block: Block) -> SpaceError:
