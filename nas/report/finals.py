@@ -210,7 +210,7 @@ def answers(document: Mapping[str, Any], finals: Mapping[str, Any] | None) -> bo
     Earlier versions did not store of which finals a verdict is, so theirs answer all. So does each verdict if the file
     has no finals.
     """
-    if not finals or not finals["top"] or "finals" not in document:
+    if not finals or not finals.get("top") or "finals" not in document:
         return True
     return finals in (document["finals"], document.get("extends"))
 
