@@ -207,8 +207,8 @@ def verdict(store: Reader, study: Study) -> FinalsResult | None:
 def answers(document: Mapping[str, Any], finals: Mapping[str, Any] | None) -> bool:
     """Whether a stored verdict answers a search file with these finals: it is of them, or `nas verdict` extended them.
 
-    Earlier versions did not store of which finals a verdict is, so theirs answer all. So does each verdict if the file
-    has no finals.
+    Earlier versions did not store the finals of a verdict, so theirs answer all. So does each verdict if the file has
+    no finals.
     """
     if not finals or not finals.get("top") or "finals" not in document:
         return True

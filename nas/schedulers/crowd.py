@@ -50,7 +50,7 @@ class Crowd:
             self._join(number, values)
 
     def first(self) -> tuple[int, int]:
-        """The first of the open trials, of which there is one on the front, and its place in the order.
+        """The first of the open trials on the front, where there must be one, and its place in the order.
 
         Another span changes all distances. But a trial that widened the span is at an end of the front, so its distance
         is infinite. As long as such a trial is open, no distance is computed.

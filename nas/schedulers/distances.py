@@ -74,7 +74,7 @@ class Distances:
         self._changed.clear()
 
     def first(self) -> tuple[int, int]:
-        """The first of the open trials, of which there is one, and its place in the order of all."""
+        """The first of the open trials, and its place in the order of all. There must be an open one."""
         count = len(self._places)
         waiting, distances = self._waiting[:count], self._distances[:count]
         while True:

@@ -306,7 +306,7 @@ def test_a_signal_in_the_middle_of_a_statement_leaves_nothing_leased(error, open
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, StoreError])
 def test_after_an_error_the_same_study_asks_as_one_that_is_opened_again(error, opened, monkeypatch):
-    """Also for a promotion that was not stored, and for results of which only some were told to the scheduler."""
+    """Also if a promotion was not stored, or if only some of the results were told to the scheduler."""
     for asked in opened.ask(4):
         opened.tell(asked, {"loss": 4.0 - asked.trial})
     read = opened.store.database.read
