@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dashboards.analysis.tabulated import Numbers
+from dashboards.analysis.thinning import distinct
 
 Indices = NDArray[np.int64]
 DEPTH = 6
@@ -65,7 +66,7 @@ def losses(x: Numbers, y: Numbers, trees: int, generator: np.random.Generator) -
 
 def _grown(x: Numbers, y: Numbers, tree: Indices, generator: np.random.Generator) -> list[Level]:
     """x: [rows, features] and y: [rows], of all trees; tree: the tree of each row, ascending."""
-    levels, trees, node = [], np.unique(tree), tree
+    levels, trees, node = [], distinct(tree), tree
     for depth in range(DEPTH + 1):
         starts = np.flatnonzero(np.diff(node, prepend=-1))
         count = np.diff(starts, append=len(y))
@@ -122,7 +123,8 @@ def _questions(x: Numbers, seen: Indices, used: NDArray[np.bool_], generator: np
     """For each tree its out-of-bag rows: as they are, and with each feature that it uses shuffled."""
     trees, rows, shuffled, values = [], [], [], []
     for tree, of_tree in enumerate(used):
-        unseen, features = np.setdiff1d(np.arange(len(x)), seen[tree]), np.flatnonzero(of_tree)
+        unseen = np.flatnonzero(np.bincount(seen[tree], minlength=len(x)) == 0)
+        features = np.flatnonzero(of_tree)
         trees.append(np.full(len(unseen) * (1 + len(features)), tree))
         rows.append(np.tile(unseen, 1 + len(features)))
         shuffled.append(np.repeat([UNSHUFFLED, *features.tolist()], len(unseen)))

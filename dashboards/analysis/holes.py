@@ -102,7 +102,9 @@ def importances(columns: Mapping[str, Sequence[Any]], scores: Numbers, seed: int
     y = scores[known]
     if np.ptp(y) == 0:
         return []
-    y = np.clip(y, *np.quantile(y, [0.02, 0.98]))  # else a diverged trial would dominate the variance
+    # Else a diverged trial would dominate the variance. `np.quantile` imports `numpy.ma`, see `thinning.distinct`.
+    low, high = np.interp(np.array([0.02, 0.98]) * (len(y) - 1), np.arange(len(y)), np.sort(y))
+    y = np.clip(y, low, high)
     x = np.stack([_encoded([column[place] for place in known.tolist()], y) for column in columns.values()], axis=1)
     each = forest.losses(x, y, TREES, generator) / (y.var() or 1.0)
     mean, half = each.mean(axis=0), Z * each.std(axis=0, ddof=1) / np.sqrt(TREES)
