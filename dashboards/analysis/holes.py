@@ -105,6 +105,7 @@ def importances(columns: Mapping[str, Sequence[Any]], scores: Numbers, seed: int
     # Else a diverged trial would dominate the variance. `np.quantile` imports `numpy.ma`, see `thinning.distinct`.
     low, high = np.interp(np.array([0.02, 0.98]) * (len(y) - 1), np.arange(len(y)), np.sort(y))
     y = np.clip(y, low, high)
+    y = y / (np.abs(y).max() or 1.0)  # the importance is relative, and squares of 1e160 are infinite
     x = np.stack([_encoded([column[place] for place in known.tolist()], y) for column in columns.values()], axis=1)
     each = forest.losses(x, y, TREES, generator) / (y.var() or 1.0)
     mean, half = each.mean(axis=0), Z * each.std(axis=0, ddof=1) / np.sqrt(TREES)

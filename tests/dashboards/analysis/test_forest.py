@@ -79,6 +79,14 @@ def test_what_decides_the_score_matters_and_nothing_else_does():
     assert found == importances(columns, scores), "the same data, the same answer"
 
 
+def test_huge_scores_are_compared_like_others():
+    generator = np.random.default_rng(0)
+    columns = {"hole": generator.integers(0, 8, 40).tolist()}
+    scores = np.array(columns["hole"], dtype=float)
+    (found,), (huge,) = importances(columns, scores), importances(columns, scores * 1e300)
+    assert huge.value == pytest.approx(found.value) and found.low > 0.5
+
+
 @pytest.mark.parametrize("scores", [[1.0] * 30, [1.0] * 5 + [np.nan] * 25])
 def test_without_results_that_differ_nothing_is_known(scores):
     columns = {"hole": list(range(30))}
