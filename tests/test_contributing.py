@@ -24,17 +24,6 @@ strategy.tell(Result(0, 0, 1, first.point, (1.0,)))
 assert strategy.ask(1)[0].parents == (0,)
 assert len({each.point.architecture.hash for each in [first, *strategy.ask(1, 2)]}) == 3
 """,
-    "survivors": """
-from nas.schedulers.contract import Promotion
-from nas.schedulers.registry import make
-scheduler = make("survivors", steps=50)
-scheduler.tell(0, 0, None, 10)
-assert scheduler.promotion() is None
-scheduler.tell(1, 0, (0.5,), 10)
-assert scheduler.promotion() == Promotion(1, 1, 50)
-scheduler.started(1, 1, 50)
-assert scheduler.promotion() is None
-""",
     "echo": """
 from nas.tasks.registry import load
 from searchspace.model.build import build
@@ -53,23 +42,6 @@ from searchspace.model.architecture import Architecture
 from searchspace.cost import Shape
 model = Architecture.parse("kind: decoder\\nwidth: 8\\nvocabulary: 4\\nbody: [feed_forward]\\n")
 assert make("flops_per_parameter", Shape(length=16)).evaluate(model) > 0
-""",
-    "failures": """
-import tempfile
-from typer.testing import CliRunner
-from nas.cli.app import app, discover
-from nas.store import open_store
-discover()
-with tempfile.TemporaryDirectory() as folder:
-    place = folder + "/study.db"
-    with open_store(place) as store:
-        study = store.create_study("tried", {}, "space", 0, [{"name": "loss", "direction": "minimize"}])
-        store.add_trial(
-            study.id, 0, ("hash", "text"), seed=0, purpose="search", operator="random", choices={}, known_results=0,
-            steps=1, failure=("too slow", "it took an hour"),
-        )
-    result = CliRunner().invoke(app, ["failures", "tried", "--storage", place, "--json"])
-assert '"too slow"' in result.stdout, result.output
 """,
 }
 

@@ -59,11 +59,10 @@ def test_pages_show_no_private_path(pages):
     assert not [str(path) for path, text in pages.items() if str(Path.home()) + "/" in text]
 
 
-def test_the_python_of_the_readme_works(root, tmp_path, forked):
+def test_the_python_of_the_readme_and_of_operations_works(root, tmp_path, forked):
     """As it stands, with a search file whose budget is smaller."""
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", (root / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
+    text = "".join((root / page).read_text(encoding="utf-8") for page in ("README.md", "docs/operations.md"))
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "examples").mkdir()
     small = (root / "examples" / "first.yaml").read_text(encoding="utf-8")
     small = small.replace("steps: 60", "steps: 1").replace("trials: 9", "trials: 2")

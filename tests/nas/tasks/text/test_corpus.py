@@ -38,9 +38,8 @@ def test_the_embedded_corpus_is_divided_with_forty_documents_in_each_held_out_pa
     assert 0 < facts["overlap"]["validation"] < 0.2 and 0 < facts["overlap"]["test"] < 0.2
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/search-file.md"])
-def test_the_pages_state_the_number_of_files_and_the_hash_of_the_embedded_corpus(page):
-    text = (SCRIPT.parent.parent / page).read_text()
+def test_the_docs_state_the_number_of_files_and_the_hash_of_the_embedded_corpus():
+    text = (SCRIPT.parent.parent / "docs/search-file.md").read_text()
     assert re.findall(r"\b[0-9a-f]{64}\b", text) == [corpus.SHA256]
     assert f"{len(corpus.files(corpus.EMBEDDED))} source files" in text
 
