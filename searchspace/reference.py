@@ -86,7 +86,6 @@ class Option:
     type: str
     default: str | None
     meaning: str
-    former: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,6 @@ class Entry:
                 ).expected,  # its cache takes Literals of another order for equal
                 default=_default(schema.default(field)),
                 meaning=meanings.get(name, COMMON.get(name, "")),
-                former=self.kind.former_options.get(name, ()),
             )
             for name, field in self.kind.fields.items()
         ]
@@ -190,7 +188,6 @@ class Entry:
             "name": self.kind.name,
             "role": self.kind.role,
             "family": self.kind.family,
-            "former": list(self.kind.former),
             "summary": self.summary,
             "formula": self.formula,
             "papers": self.papers,
@@ -201,7 +198,7 @@ class Entry:
 
 
 def entries(name: str | None = None, *, role: str | None = None, family: str | None = None) -> list[Entry]:
-    """The blocks, by role and name; with `name` those with that current or former name.
+    """The blocks, by role and name; with `name` those with that name.
 
     Raises SpaceError with the nearest name if there is no such block, role or family.
     """
@@ -273,9 +270,8 @@ def _section(entry: Entry) -> str:
 
 
 def _place(entry: Entry) -> str:
-    former = f", formerly {', '.join(entry.kind.former)}" if entry.kind.former else ""
     role = entry.kind.role if entry.kind.role != "block" else entry.kind.family
-    return f"{role.replace('_', ' ')}{former}"
+    return role.replace("_", " ")
 
 
 def _cited(paper: dict[str, str]) -> str:
@@ -287,8 +283,7 @@ def _capable(entry: Entry) -> str:
 
 
 def _typed(option: Option) -> str:
-    former = f", formerly {', '.join(option.former)}" if option.former else ""
-    return f"{option.type}, {'required' if option.default is None else 'default ' + option.default}{former}"
+    return f"{option.type}, {'required' if option.default is None else 'default ' + option.default}"
 
 
 def _cell(text: str) -> str:

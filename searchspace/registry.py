@@ -1,15 +1,11 @@
-"""The registry of blocks. Every module below `primitives`, `combinators` and `backbones` registers its own block.
-
-A block or an option that was renamed keeps its former names. All of them can be written, and each is read as the
-current name. Hashes and the paths of choices use the oldest name, because study databases hold them for ever.
-"""
+"""The registry of blocks. Every module below `primitives`, `combinators` and `backbones` registers its own block."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -113,7 +109,6 @@ class Field:
 class BlockType:
     """A registered block: its name, its configuration class, its module class and where it may stand.
 
-    former: its former names, oldest first. former_options: the former names of its options, by current name.
     published: how it relates to its paper and to the released code; None if nothing was compared.
     """
 
@@ -121,8 +116,6 @@ class BlockType:
     config: type
     module: Any
     role: Role
-    former: tuple[str, ...] = ()
-    former_options: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict, compare=False)
     published: Published | None = dataclasses.field(default=None, compare=False)
 
     @property
@@ -146,10 +139,6 @@ class BlockType:
         """The fields that the surrounding model fills in."""
         return _given(self.config)
 
-    def current_option(self, name: str) -> str:
-        """The current name of the option `name`, which may be a former one. An unknown name is returned unchanged."""
-        return next((new for new, former in self.former_options.items() if name in former), name)
-
 
 @cache
 def _fields(config: type) -> dict[str, Field]:
@@ -170,9 +159,6 @@ OF_YOUR_OWN = (
 )
 LOOKS_AHEAD = "{} looks ahead, so it cannot be part of a decoder. It can be part of an encoder."
 _types: dict[tuple[Role, str], BlockType] = {}
-_former: dict[tuple[Role, str], str] = {}  # former name -> current name
-_recorded: dict[str, str] = {}  # current name -> oldest name
-_recorded_options: dict[tuple[str, str], str] = {}  # (block, option) -> oldest name of the option
 
 
 def primitive(
@@ -180,39 +166,23 @@ def primitive(
     config: type,
     *,
     role: Role = "block",
-    former: Iterable[str] = (),
-    former_options: Mapping[str, Iterable[str]] | None = None,
     published: Published | None = None,
 ) -> Callable[[type], type]:
     """Register a module class under `name`; `config` is its frozen dataclass and the one home of names and defaults.
 
-    A name belongs to one class in its role: `none` is a norm and a position. `former` are earlier names of the block,
-    oldest first, and `former_options` those of its options: `{"width": ["dim"]}`. They can still be written.
+    A name belongs to one class in its role: `none` is a norm and a position.
     `published` says how the block differs from its paper and from the released code; docs/published.md shows it.
-    Raises ValueError if a name is already taken, if an option with a former name does not exist, or if the name, the
-    configuration or the class cannot be that of a block.
+    Raises ValueError if the name is already taken, or if the name, the configuration or the class cannot be that of a
+    block.
     """
-    older = {option: tuple(names) for option, names in (former_options or {}).items()}
-    type_names = tuple(former)
 
     def register(module: type) -> type:
-        kind = BlockType(name, config, module, role, type_names, older, published)
-        for each in (name, *type_names):
-            known = _types.get((role, _former.get((role, each), each)))
-            if known and not _is_reloaded(known.module, module):
-                raise ValueError(f"Two of role {role!r} are called {each!r}: {known.module} and {module}.")
-        oldest = next(iter(type_names), name)
-        if _recorded.get(name, oldest) != oldest:
-            raise ValueError(f"{name!r} exists in several roles, so all of them need the same former names.")
+        known = _types.get((role, name))
+        if known and not _is_reloaded(known.module, module):
+            raise ValueError(f"Two of role {role!r} are called {name!r}: {known.module} and {module}.")
         if wrong := problem(name, config, module, role, get_args(Role)):
             raise ValueError(f"{name!r} cannot be registered: {wrong}.")
-        for option, names in older.items():
-            if option not in kind.fields or set(names) & kind.fields.keys():
-                raise ValueError(f"{name}: former names {names} need one option {option!r}; it has {[*kind.fields]}.")
-            _recorded_options[name, option] = names[0]
-        _types[role, name] = kind
-        _recorded[name] = oldest
-        _former.update({(role, each): name for each in type_names})
+        _types[role, name] = BlockType(name, config, module, role, published)
         _sorted.cache_clear()
         return module
 
@@ -227,31 +197,8 @@ def _is_reloaded(known: type, module: type) -> bool:
 def forget(module: str) -> None:
     """Take back what the module of this name has registered."""
     for role, name in [key for key, kind in _types.items() if kind.module.__module__ == module]:
-        kind = _types.pop((role, name))
-        for former in kind.former:
-            _former.pop((role, former), None)
-        if not any(other == name for _, other in _types):
-            _recorded.pop(name, None)
-            for option in kind.former_options:
-                _recorded_options.pop((name, option), None)
+        del _types[role, name]
     _sorted.cache_clear()
-
-
-def current_name(name: str, role: Role | None = None) -> str:
-    """The current name of the block `name`, which may be a former one. An unknown name is returned unchanged."""
-    _discover()
-    roles = [role] if role else get_args(Role)
-    return next((_former[each, name] for each in roles if (each, name) in _former), name)
-
-
-def recorded_name(name: str) -> str:
-    """The oldest name of the block with the current name `name`: the one in hashes and in the paths of choices."""
-    return _recorded.get(name, name)
-
-
-def recorded_option(block: str, option: str) -> str:
-    """The oldest name of an option of the block with the current name `block`; see `recorded_name`."""
-    return _recorded_options.get((block, option), option)
 
 
 @cache
@@ -284,14 +231,12 @@ def _sorted(role: Role | None) -> dict[str, BlockType]:  # called for every bloc
 
 
 def block_type(name: str, role: Role | None = None) -> BlockType:
-    """The block with the current or former name `name`. Raises SpaceError with the nearest name if there is none.
+    """The block called `name`. Raises SpaceError with the nearest name if there is none.
 
     `role` distinguishes blocks that share a name, such as the norm and the position `none`. They have the same
     options, so without a role any of them is returned.
     """
     known = _known(role)
-    if name not in known:
-        name = current_name(name, role)
     if name not in known:
         raise SpaceError(f"No {role or 'block'} is called {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
     return known[name]

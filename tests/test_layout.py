@@ -32,7 +32,6 @@ def test_every_test_stands_where_its_subject_does():
         str(path.relative_to(ROOT))
         for path in (ROOT / "tests").rglob("test_*.py")
         if len(path.relative_to(ROOT / "tests").parts) > 1
-        and path.relative_to(ROOT / "tests").parts[0] != "kept"
         and not (ROOT / path.relative_to(ROOT / "tests")).parent.is_dir()
     ]
 

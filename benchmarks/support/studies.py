@@ -178,10 +178,10 @@ class _Points:
 
 def _content(text: str) -> tuple[str, str, str]:
     """What the hash of an architecture of equal layers is computed from: before the layers, one layer, after them."""
-    recorded = canonical.recorded(Architecture.parse(text).root)
-    (model,) = recorded.values()
+    encoded = canonical.encoded(Architecture.parse(text).root)
+    (model,) = encoded.values()
     layer = json.dumps(model["body"][0], sort_keys=True, separators=(",", ":"))
-    content = json.dumps(recorded, sort_keys=True, separators=(",", ":"))
+    content = json.dumps(encoded, sort_keys=True, separators=(",", ":"))
     head, tail = content.split(",".join([layer] * LAYERS))
     return head, layer, tail
 

@@ -21,7 +21,7 @@ from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, configured_below
 from searchspace.primitives.attention.attention import AttentionConfig
 from searchspace.primitives.position.none import NoPosition
-from searchspace.registry import Configured, block_type, recorded_name, recorded_option
+from searchspace.registry import Configured, block_type
 from searchspace.window_growth import GROWTH
 
 
@@ -77,8 +77,7 @@ class Call:
 def written(value: Any) -> Any:
     """A configuration as plain data, including the values that its surroundings filled in."""
     if isinstance(value, Configured):
-        named = {recorded_option(value.type.name, name): each for name, each in written(value.config).items()}
-        return {recorded_name(value.type.name): named}
+        return {value.type.name: written(value.config)}
     if is_dataclass(value):
         return {field.name: written(getattr(value, field.name)) for field in fields(value)}
     return [written(item) for item in value] if isinstance(value, tuple) else value

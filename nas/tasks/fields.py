@@ -50,9 +50,9 @@ def check_streaming(task: Task, root: Block) -> None:
 
 
 def _names(value: Value) -> Iterator[str]:
-    """The current names of all blocks in `value`."""
+    """The names of all blocks in `value`."""
     if isinstance(value, Block):
-        yield registry.current_name(value.name)
+        yield value.name
     for below in children(value):
         yield from _names(below)
 

@@ -29,27 +29,17 @@ def canonical(block: Block) -> Block:
 
 
 def encoded(value: Value) -> Any:
-    """A tree as JSON data, without fields that are at their default."""
+    """A tree as JSON data, without fields that are at their default. Hashes are computed from it."""
     if isinstance(value, Block):
-        return {value.name: {name: encoded(field) for name, field in schema.written(value).items()}}
+        return _encoded(value)
     if isinstance(value, tuple):
         return [encoded(item) for item in value]
     return value
 
 
-def recorded(value: Value) -> Any:
-    """As `encoded`, with the oldest name of each block and option. Hashes are computed from it."""
-    if isinstance(value, Block):
-        return _recorded(value)
-    if isinstance(value, tuple):
-        return [recorded(item) for item in value]
-    return value
-
-
 @kept
-def _recorded(block: Block) -> dict[str, Any]:
-    fields = {registry.recorded_option(block.name, name): recorded(it) for name, it in schema.written(block).items()}
-    return {registry.recorded_name(block.name): fields}
+def _encoded(block: Block) -> dict[str, Any]:
+    return {block.name: {name: encoded(field) for name, field in schema.written(block).items()}}
 
 
 @kept

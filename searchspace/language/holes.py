@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from searchspace import registry
 from searchspace.errors import SpaceError, nearest
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value
 
@@ -160,7 +159,7 @@ def plain(label: Scalar) -> str:
 def _word(value: Value) -> str:
     match value:
         case Block():
-            return registry.recorded_name(value.name)
+            return value.name
         case tuple():
             return "+".join(_word(item) for item in value) or "empty"
         case Choice():

@@ -118,8 +118,6 @@ class _Reading:
         if "kind" not in data:
             return self.problem(f"A model needs `kind`: one of {', '.join(models)}.", path)
         kind = data["kind"]
-        if isinstance(kind, str):
-            kind = registry.current_name(kind, "model")
         if not isinstance(kind, str) or kind not in models:
             near = nearest(kind, models) if isinstance(kind, str) else ""
             message = f"Expected a model, one of {', '.join(models)}, found {describe(kind)}.{near}"
@@ -141,7 +139,7 @@ class _Reading:
             [(name, body)] = data.items()
             return self.named(name, body, (*path, name), role)
         if isinstance(data, dict) and data:
-            known = [name for name in data if registry.current_name(name, role) in registry.block_types(role)]
+            known = [name for name in data if name in registry.block_types(role)]
             hint = f" Should the lines after {known[0]!r} be indented further?" if known else ""
             message = f"Expected a {role}, `name` or `name: {{field: value}}`, found {describe(data)}.{hint}"
             return self.problem(message, path)
@@ -149,7 +147,6 @@ class _Reading:
 
     def named(self, name: str, body: Any, path: Path_, role: Role) -> Block:
         known = registry.block_types(role)
-        name = registry.current_name(name, role)
         if name in known:
             return self.fields(name, self.body(known[name], body), path)
         if name in registry.block_types():
@@ -174,35 +171,24 @@ class _Reading:
         if not isinstance(data, dict):
             names = ", ".join(kind.fields)
             return self.problem(f"Expected the fields of {name} ({names}), found {describe(data)}.", path)
-        written_as = self.written_as(kind, data, path)
-        unknown = [key for key in data if key not in kind.fields and kind.current_option(key) == key]
+        unknown = [key for key in data if key not in kind.fields]
         for key in unknown:
             self.unknown_field(kind, key, (*path, key))
         values = {}
         for key, known in kind.fields.items():
-            if key not in written_as:
+            if key not in data:
                 values[key] = schema.default(known)
                 if values[key] is MISSING and not unknown:  # otherwise the unknown field was probably meant
                     hint = DECIDED.format(key) if key in ALTERNATIVES else ""
                     self.problem(f"{name} needs {key!r} ({schema.accepted(known).expected}).{hint}", path)
                 continue
-            written = data[written_as[key]]
+            written = data[key]
             accepted = schema.accepted(known)
             if isinstance(written, _Short):
                 values[key] = self.value(accepted, written.value, path)
             else:
-                values[key] = self.value(accepted, written, (*path, written_as[key]))
+                values[key] = self.value(accepted, written, (*path, key))
         return self.placed(Block(name, values, self.document.mark(path)), path)
-
-    def written_as(self, kind: BlockType, data: dict, path: Path_) -> dict[str, str]:
-        """The name under which each field is written: its current or a former one."""
-        found: dict[str, str] = {}
-        for key in data:
-            name = kind.current_option(key)
-            if name in found:
-                self.problem(schema.written_twice(kind, name), (*path, key))
-            found[name] = key
-        return found
 
     def unknown_field(self, kind: BlockType, key: str, path: Path_) -> None:
         if key in kind.given:

@@ -177,7 +177,7 @@ def written(block: Block) -> dict[str, Value]:
 def complete(block: Block, path: str = "") -> Block:
     """Checks a tree that a program made, and completes it: defaults are filled in, ints become floats where needed.
 
-    Former names become current names. Raises SpaceError with all problems.
+    Raises SpaceError with all problems.
     """
     problems: list[Problem] = []
     done = _complete(block, path, problems)
@@ -187,19 +187,16 @@ def complete(block: Block, path: str = "") -> Block:
 
 
 def _complete(block: Block, path: str, problems: list[Problem]) -> Block:
-    if registry.current_name(block.name) not in registry.block_types():
+    if block.name not in registry.block_types():
         message = f"No block is called {block.name!r}.{nearest(block.name, registry.block_types())}"
         problems.append(Problem(message, block.mark, path))
         return block
     kind = registry.block_type(block.name)
     values = {}
-    for written_name, value in block.fields.items():
-        name = kind.current_option(written_name)
+    for name, value in block.fields.items():
         if name not in kind.fields:
             message = f"{kind.name} has no field {name!r}.{nearest(name, kind.fields)}"
             problems.append(Problem(message, block.mark, path))
-        elif name in values:
-            problems.append(Problem(written_twice(kind, name), block.mark, path))
         else:
             values[name] = _complete_value(kind.fields[name], value, f"{path}.{name}".lstrip("."), block, problems)
     fields = _completed(kind, values)
@@ -207,12 +204,6 @@ def _complete(block: Block, path: str, problems: list[Problem]) -> Block:
         if value is MISSING:
             problems.append(Problem(f"{kind.name} needs {name!r}, which has no default.", block.mark, path))
     return Block(kind.name, fields, block.mark)
-
-
-def written_twice(kind: BlockType, option: str) -> str:
-    """The message for an option that is written under its current and a former name."""
-    former = ", ".join(map(repr, kind.former_options[option]))
-    return f"{kind.name} has the option {option!r} twice: {former} is its former name. Write {option!r} once."
 
 
 def _complete_value(field: Field, value: Any, path: str, holder: Block, problems: list[Problem]) -> Any:

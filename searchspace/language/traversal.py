@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from searchspace import registry, window_growth
+from searchspace import window_growth
 from searchspace.errors import Problem, SpaceError, nearest
 from searchspace.language.holes import admits, describe, labels, option
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Scalar, Value, has_holes
@@ -58,13 +58,13 @@ class Home:
 
 
 def block_path(place: str, block: Block) -> str:
-    """The path of `block` at `place`; recorded choices use its oldest name."""
-    return _joined(place, registry.recorded_name(block.name))
+    """The path of `block` at `place`."""
+    return _joined(place, block.name)
 
 
-def field_path(place: str, block: Block, name: str) -> str:
-    """The path of a field of `block`, which is at `place`; recorded choices use the field's oldest name."""
-    return _joined(place, registry.recorded_option(block.name, name))
+def field_path(place: str, name: str) -> str:
+    """The path of the field `name` of a block at `place`."""
+    return _joined(place, name)
 
 
 def _joined(place: str, name: str) -> str:
@@ -186,7 +186,7 @@ class Outline:
             self._repeats[place] = block
         for name, value in block.fields.items():
             inner = (*repeats, place) if name == BODY and self.differs(block) else repeats
-            self._scan(value, field_path(place, block, name), inner, level)
+            self._scan(value, field_path(place, name), inner, level)
 
     def _check_ties(self) -> None:
         for same, path, repeats in self._ties:
@@ -301,8 +301,7 @@ class Walk:
 
     def _fields(self, block: Block, names: Iterable[str], place: str, each: str) -> dict[str, Value]:
         return {
-            name: self._value(block.fields[name], field_path(place, block, name), field_path(each, block, name))
-            for name in names
+            name: self._value(block.fields[name], field_path(place, name), field_path(each, name)) for name in names
         }
 
     def _copies(self, block: Block, place: str, each: str) -> Value:

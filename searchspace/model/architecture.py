@@ -51,7 +51,7 @@ class Architecture:
     @classmethod
     def from_block(cls, block: Block) -> Architecture:
         """From a tree in any spelling. Raises SpaceError if it has holes, wrong names or wrong types."""
-        if registry.current_name(block.name, "model") not in registry.block_types("model"):
+        if block.name not in registry.block_types("model"):
             models = ", ".join(registry.block_types("model"))
             raise SpaceError([Problem(f"Expected a model, one of {models}, found {block.name!r}.", block.mark)])
         if problems := _holes(block, ""):
@@ -80,7 +80,7 @@ class Architecture:
     @cached_property
     def hash(self) -> str:
         """The SHA-256 of the canonical form in hexadecimal."""
-        content = json.dumps(canonical.recorded(self.root), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        content = json.dumps(canonical.encoded(self.root), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256((HASH_VERSION + content).encode()).hexdigest()
 
     @property

@@ -127,7 +127,7 @@ class _Compiler:
                 return Product([self._copies(block, copy, (copy,)) for copy in each])
             return self._copies(block, place, each)
         return Product(
-            self._value(value, field_path(place, block, name), tuple(field_path(copy, block, name) for copy in each))
+            self._value(value, field_path(place, name), tuple(field_path(copy, name) for copy in each))
             for name, value in block.fields.items()
         )
 
@@ -135,7 +135,7 @@ class _Compiler:
         names = [name for name in block.fields if name != BODY]
         ways: dict[int, list[Circuit]] = {}  # circuits of the other fields of the repeat, by the number of bodies
         for variants in itertools.product(
-            *(self._variants(block.fields[name], field_path(place, block, name)) for name in names)
+            *(self._variants(block.fields[name], field_path(place, name)) for name in names)
         ):
             count = copies({name: value for name, (_, value) in zip(names, variants)})
             ways.setdefault(count, []).append(Product(circuit for circuit, _ in variants))

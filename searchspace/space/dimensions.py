@@ -35,7 +35,7 @@ def dimensions(outline: Outline) -> dict[str, Hole]:
         place = each if differs and outline.anchored(block) else place
         for name, value in block.fields.items():
             if not (differs and name == BODY):
-                visit(value, field_path(place, block, name), field_path(each, block, name))
+                visit(value, field_path(place, name), field_path(each, name))
         if differs:
             for copy in range(1, outline.most_copies(block) + 1):
                 visit(block.fields[BODY], body_path(place), body_path(each, copy))

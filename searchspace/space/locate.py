@@ -68,7 +68,7 @@ class Spot(NamedTuple):
         return Spot(block_path(self.path, block), block_path(self.each, block), self.met)
 
     def field(self, block: Block, name: str) -> Spot:
-        return Spot(field_path(self.path, block, name), field_path(self.each, block, name), self.met)
+        return Spot(field_path(self.path, name), field_path(self.each, name), self.met)
 
     def item(self, index: int) -> Spot:
         return Spot(f"{self.path}[{index}]", f"{self.each}[{index}]", self.met)

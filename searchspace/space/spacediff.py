@@ -42,7 +42,7 @@ class _Place(NamedTuple):
         return _Place(block_path(self.old, block), block_path(self.new, block), self.repeated)
 
     def field(self, block: Block, name: str) -> _Place:
-        return _Place(field_path(self.old, block, name), field_path(self.new, block, name), self.repeated)
+        return _Place(field_path(self.old, name), field_path(self.new, name), self.repeated)
 
     def item(self, old: int, new: int) -> _Place:
         return _Place(f"{self.old}[{old}]", f"{self.new}[{new}]", self.repeated)

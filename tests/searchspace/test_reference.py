@@ -48,9 +48,7 @@ def test_costs_say_how_they_grow():
     assert costs["residual"] == ""
 
 
-def test_a_block_is_found_by_its_former_name_and_a_required_option_says_so():
-    (entry,) = entries("kernel_attention")
-    assert entry.kind.name == "nadaraya_watson" and "formerly kernel_attention" in reference.text(entry)
+def test_a_required_option_says_so():
     assert "required" in reference.text(entries("repeat")[0])
 
 

@@ -75,7 +75,6 @@ class NadarayaWatsonConfig:
 @primitive(
     "nadaraya_watson",
     NadarayaWatsonConfig,
-    former=["kernel_attention"],
     published=Published(
         paper={"each head reads a slice of the channels, with distances of its own": "heads: 1"},
     ),

@@ -24,18 +24,16 @@ def hashes() -> dict[str, str]:
 
 
 def defaults() -> dict[str, dict]:
-    """The declared default of every field of every block, by role and oldest name."""
+    """The declared default of every field of every block, by role and name."""
     return {
-        f"{role} {registry.recorded_name(name)}": {
-            registry.recorded_option(name, field.name): encoded(schema.default(field)) for field in kind.fields.values()
-        }
+        f"{role} {name}": {field.name: encoded(schema.default(field)) for field in kind.fields.values()}
         for role in ("model", "block", "norm", "position")
         for name, kind in registry.block_types(role).items()
     }
 
 
 def encoded(default: Any) -> Any:
-    return REQUIRED if default is MISSING else canonical.recorded(default)
+    return REQUIRED if default is MISSING else canonical.encoded(default)
 
 
 def recorded(name: str) -> dict:
