@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
+from kernels.dispatch.operators import flops_of, operator
 
 # Numbers of one chunk, 4 MB in float32. Forward and backward at B 4, H 1, T 512, A 64, D 64, one core of a shared CPU,
 # best of 3: 0.57 s with 2^16, 0.46 s with 2^20, 0.70 s with 2^24.
@@ -55,7 +55,7 @@ def additive_attention(
 
 
 # Custom operators: the compiler treats each as one step, and the backward pass computes the scores again.
-@torch.library.custom_op("tessera::additive_attention", mutates_args=())
+@operator("additive_attention")
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, weight: Tensor, keys: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor]:
@@ -69,7 +69,7 @@ def _forward(
     return out, sums
 
 
-@torch.library.custom_op("tessera::additive_attention_backward", mutates_args=())
+@operator("additive_attention_backward")
 def _backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, keys: Tensor | None, causal: bool,
     out: Tensor, sums: Tensor,
@@ -143,13 +143,13 @@ def _gradients(ctx: Any, grad: Tensor, _sums: None) -> tuple[Tensor | None, ...]
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.additive_attention)
+@flops_of(_forward)
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """Counts the products with the weight and with the values, for all pairs including masked ones."""
     B, H, queries, A = q
     return 2 * B * H * queries * k[2] * (A + v[3])
 
 
-@flops_of(torch.ops.tessera.additive_attention_backward)
+@flops_of(_backward)
 def _backward_flops(_grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(q, k, v)

@@ -17,7 +17,7 @@ from torch import Tensor
 from kernels.attention.blocked import along_diagonals
 from kernels.attention.kernels_triton import _backward_bias, _backward_keys, _backward_queries, _forward
 from kernels.attention.weight_dropout import dropped_of
-from kernels.dispatch.flops import flops_of
+from kernels.dispatch.operators import flops_of, operator
 
 Tiles = list[int]  # forward: queries, keys; backward: own rows of a program, rows of a step; then warps, stages
 SLAB = 2**24  # numbers of the gradient of a bias that are held at once if it is summed by distance: 64 MB
@@ -61,7 +61,7 @@ def attention_triton(
     return _attention(*tensors, left, right, scale, dropped_of(dropout), precision, forward, backward)
 
 
-@torch.library.custom_op("tessera::tiled_attention", mutates_args=())
+@operator("tiled_attention")
 def _attention(
     q: Tensor,
     k: Tensor,
@@ -106,7 +106,7 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(_dense(q)), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("tessera::tiled_attention_backward", mutates_args=())
+@operator("tiled_attention_backward")
 def _attention_backward(
     d_out: Tensor,
     q: Tensor,
@@ -211,13 +211,13 @@ def _gradients(ctx: Any, d_out: Tensor, _d_lse: Tensor) -> tuple:
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.tiled_attention)
+@flops_of(_attention)
 def _flops(q: tuple, k: tuple, *_: Any, **__: Any) -> int:
     B, H, queries, D = q
     return 4 * B * H * queries * k[2] * D
 
 
-@flops_of(torch.ops.tessera.tiled_attention_backward)
+@flops_of(_attention_backward)
 def _backward_flops(_d_out: tuple, q: tuple, k: tuple, *_: Any, **__: Any) -> int:
     """As for plain attention, whose backward pass does not compute the scores again."""
     return 2 * _flops(q, k)

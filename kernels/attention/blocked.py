@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kernels.attention.diagonals import by_key
 from kernels.attention.weight_dropout import dropped_of, kept
-from kernels.dispatch.flops import flops_of
+from kernels.dispatch.operators import flops_of, operator
 
 
 def attention_blocked(
@@ -52,7 +52,7 @@ def attention_blocked(
     return _attention(*tensors, left, right, scale, dropped_of(dropout), rows, sequences)
 
 
-@torch.library.custom_op("tessera::blocked_attention", mutates_args=())
+@operator("blocked_attention")
 def _attention(
     q: Tensor,
     k: Tensor,
@@ -91,7 +91,7 @@ def _(q: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(q)
 
 
-@torch.library.custom_op("tessera::blocked_attention_backward", mutates_args=())
+@operator("blocked_attention_backward")
 def _attention_backward(
     d_out: Tensor,
     q: Tensor,
@@ -160,13 +160,13 @@ def _gradients(ctx: Any, d_out: Tensor) -> tuple:
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.blocked_attention)
+@flops_of(_attention)
 def _flops(q: tuple, k: tuple, *_: Any, **__: Any) -> int:
     B, H, queries, D = q
     return 4 * B * H * queries * k[2] * D
 
 
-@flops_of(torch.ops.tessera.blocked_attention_backward)
+@flops_of(_attention_backward)
 def _backward_flops(_d_out: tuple, q: tuple, k: tuple, *_: Any, **__: Any) -> int:
     """As for plain attention, whose backward pass does not compute the scores again."""
     return 2 * _flops(q, k)

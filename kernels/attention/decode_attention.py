@@ -21,6 +21,7 @@ from kernels.attention.attention import attention_reference
 from kernels.attention.attention import masked_attention as masked
 from kernels.attention.problems import HALF, WIDEST, shared_memory
 from kernels.dispatch import tuned
+from kernels.dispatch.operators import operator
 from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows
@@ -236,7 +237,7 @@ def _triton(
     return whole.to(out.dtype).view(B, H, 1, D)
 
 
-@torch.library.custom_op("tessera::decode_attention", mutates_args=())
+@operator("decode_attention")
 def _decode(
     q: Tensor,
     k: Tensor,

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernels.attention.attention import attention
-from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
+from kernels.dispatch.operators import flops_of, operator
 
 # Largest square in float32: an exponent is then wrong by at most about 1e-5.
 NEAR = 128.0
@@ -100,7 +100,7 @@ def _farthest(q: Tensor, k: Tensor, origin: Tensor) -> float:
 
 
 # Custom operators: the compiler treats each as one step, and the backward pass computes the weights again.
-@torch.library.custom_op("tessera::gaussian", mutates_args=())
+@operator("gaussian")
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, origin: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor]:
@@ -117,7 +117,7 @@ def _forward(
     return out, sums
 
 
-@torch.library.custom_op("tessera::gaussian_backward", mutates_args=())
+@operator("gaussian_backward")
 def _backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, origin: Tensor, causal: bool, sums: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -205,13 +205,13 @@ def _gradients(ctx: Any, grad: Tensor, _sums: None) -> tuple[Tensor | None, ...]
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.gaussian)
+@flops_of(_forward)
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """As attention counts it, with one more column; masked pairs included."""
     B, H, queries, D = q
     return 4 * B * H * queries * k[2] * max(D + 1, v[3])
 
 
-@flops_of(torch.ops.tessera.gaussian_backward)
+@flops_of(_backward)
 def _backward_flops(_grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(q, k, v)

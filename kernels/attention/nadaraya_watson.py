@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from kernels.attention.gaussian import gaussian
-from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
+from kernels.dispatch.operators import flops_of, operator
 
 COMPACT = ("boxcar", "epanechnikov", "triangular")
 # Distances of one chunk, 4 MB in float32.
@@ -68,7 +68,7 @@ def nadaraya_watson(
 
 
 # Custom operators: the compiler treats each as one step, and the backward pass computes the weights again.
-@torch.library.custom_op("tessera::nadaraya_watson", mutates_args=())
+@operator("nadaraya_watson")
 def _forward(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, kernel: str, causal: bool) -> tuple[Tensor, Tensor]:
     """The result [B, H, Tq, E], and the divisors of the weights of each query, [B, H, Tq]."""
     out, totals = q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3])
@@ -80,7 +80,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, kernel: str, 
     return out, totals
 
 
-@torch.library.custom_op("tessera::nadaraya_watson_backward", mutates_args=())
+@operator("nadaraya_watson_backward")
 def _backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, kernel: str, causal: bool,
     out: Tensor, totals: Tensor,
@@ -159,13 +159,13 @@ def _gradients(ctx: Any, grad: Tensor, _totals: None) -> tuple[Tensor | None, ..
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.nadaraya_watson)
+@flops_of(_forward)
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """Count each distance as one product of two vectors, for all pairs, masked pairs included."""
     B, H, queries, D = q
     return 2 * B * H * queries * k[2] * (D + v[3])
 
 
-@flops_of(torch.ops.tessera.nadaraya_watson_backward)
+@flops_of(_backward)
 def _backward_flops(_grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(q, k, v)

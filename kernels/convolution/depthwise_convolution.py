@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from kernels.convolution import shifted
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
-from kernels.dispatch.flops import flops_of
+from kernels.dispatch.operators import flops_of, operator
 from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
@@ -59,7 +59,7 @@ def by_channel(weight: Tensor, x: Tensor) -> Tensor:
     return weight if each == 1 else weight.repeat_interleave(each, dim=0)
 
 
-@torch.library.custom_op("tessera::depthwise_convolution", mutates_args=())
+@operator("depthwise_convolution")
 def _forward(x: Tensor, weight: Tensor, how: str, tiles: list[int]) -> Tensor:
     """weight: [H, K] for `triton`, else [C, K]."""
     y = _result(x, weight)
@@ -95,7 +95,7 @@ def _everywhere(weight: Tensor, y: Tensor) -> Tensor:
     return weight.t().contiguous()[:, None, None].expand(-1, *y.shape)
 
 
-@torch.library.custom_op("tessera::depthwise_convolution_backward", mutates_args=())
+@operator("depthwise_convolution_backward")
 def _backward(
     dy: Tensor, x: Tensor, weight: Tensor, how: str, tiles: list[int], wants: list[bool]
 ) -> tuple[Tensor, Tensor]:
@@ -131,13 +131,13 @@ def _(dy: Tensor, x: Tensor, weight: Tensor, how: str, tiles: list[int], wants: 
 shifted.differentiable(_forward, _backward)
 
 
-@flops_of(torch.ops.tessera.depthwise_convolution)
+@flops_of(_forward)
 def _flops(x: Any, weight: Any, *_: Any, **__: Any) -> int:
     """The count that torch gives for a convolution."""
     return 2 * x[0] * (x[1] - weight[1] + 1) * x[2] * weight[1]
 
 
-@flops_of(torch.ops.tessera.depthwise_convolution_backward)
+@flops_of(_backward)
 def _backward_flops(dy: Any, x: Any, weight: Any, how: Any, tiles: Any, wants: Any, **_: Any) -> int:
     return sum(wants) * _flops(x, weight)
 

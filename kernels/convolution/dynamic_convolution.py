@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,7 +21,7 @@ from kernels.convolution import shifted
 from kernels.convolution.depthwise_convolution import BLOCKS, cached, named
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
-from kernels.dispatch.flops import flops_of
+from kernels.dispatch.operators import flops_of, operator
 from kernels.dispatch.precision import computed
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
@@ -72,7 +71,7 @@ def chunks(length: int, most: int = CHUNK) -> tuple[int, int]:
     return -(-length // positions), positions
 
 
-@torch.library.custom_op("tessera::dynamic_convolution", mutates_args=())
+@operator("dynamic_convolution")
 def _forward(x: Tensor, taps: Tensor, how: str, tiles: list[int]) -> Tensor:
     y = _result(x, taps)
     if y.numel() and how == "triton":
@@ -99,7 +98,7 @@ def _first(taps: Tensor) -> Tensor:
     return taps.permute(3, 0, 1, 2)[..., None]
 
 
-@torch.library.custom_op("tessera::dynamic_convolution_backward", mutates_args=())
+@operator("dynamic_convolution_backward")
 def _backward(
     dy: Tensor, x: Tensor, taps: Tensor, how: str, tiles: list[int], wants: list[bool]
 ) -> tuple[Tensor, Tensor]:
@@ -132,13 +131,13 @@ def _(dy: Tensor, x: Tensor, taps: Tensor, how: str, tiles: list[int], wants: li
 shifted.differentiable(_forward, _backward)
 
 
-@flops_of(torch.ops.tessera.dynamic_convolution)
+@flops_of(_forward)
 def _flops(x: Any, taps: Any, *_: Any, **__: Any) -> int:
     """Counts only the products with taps."""
     return 2 * taps[0] * taps[1] * taps[3] * x[2]
 
 
-@flops_of(torch.ops.tessera.dynamic_convolution_backward)
+@flops_of(_backward)
 def _backward_flops(dy: Any, x: Any, taps: Any, how: Any, tiles: Any, wants: Any, **_: Any) -> int:
     return sum(wants) * _flops(x, taps)
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention.problems import HALF, shared_memory
+from kernels.dispatch.operators import operator
 from kernels.dispatch.registry import Configuration, Implementation, Problem, Value
 from kernels.rowwise import rows
 
@@ -61,7 +62,7 @@ def chunked_attention(
     return out, state
 
 
-@torch.library.custom_op("tessera::chunked_linear_attention", mutates_args=())
+@operator("chunked_linear_attention")
 def _chunked(
     q: Tensor,
     k: Tensor,
@@ -96,7 +97,7 @@ def _(
     return _shapes(q, v, normalised)
 
 
-@torch.library.custom_op("tessera::chunked_linear_attention_backward", mutates_args=())
+@operator("chunked_linear_attention_backward")
 def _backward(
     d_out: Tensor,
     d_norm: Tensor | None,

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from kernels.attention.problems import shared_memory
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
-from kernels.dispatch.flops import flops_of
+from kernels.dispatch.operators import flops_of, operator
 from kernels.dispatch.precision import without_autocast
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
@@ -97,7 +97,7 @@ def _torch(x: Tensor, W: Tensor, *, scale: float, kind: str) -> tuple[Tensor, Te
     return exponents.sub_(maxima).exp_(), maxima
 
 
-@torch.library.custom_op("tessera::favor_features", mutates_args=())
+@operator("favor_features")
 def _forward(
     x: Tensor, W: Tensor, scale: float, kind: str, how: str, rows: int, step: int, num_warps: int, precision: str
 ) -> tuple[Tensor, Tensor]:
@@ -117,7 +117,7 @@ def _(x: Tensor, W: Tensor, scale: float, kind: str, *_: Any) -> tuple[Tensor, T
     return _empty(x, W, kind)
 
 
-@torch.library.custom_op("tessera::favor_features_backward", mutates_args=())
+@operator("favor_features_backward")
 def _backward(
     dy: Tensor, x: Tensor, W: Tensor, y: Tensor, scale: float, kind: str, how: str, rows: int, step: int,
     num_warps: int, precision: str,
@@ -151,12 +151,12 @@ def _gradients(ctx: Any, dy: Tensor, _: Tensor) -> tuple:
 _forward.register_autograd(_gradients, setup_context=_setup)
 
 
-@flops_of(torch.ops.tessera.favor_features)
+@flops_of(_forward)
 def _flops(x: tuple, W: tuple, *_: Any, **__: Any) -> int:
     return 2 * math.prod(x) * W[-2]
 
 
-@flops_of(torch.ops.tessera.favor_features_backward)
+@flops_of(_backward)
 def _backward_flops(_dy: tuple, x: tuple, W: tuple, *_: Any, **__: Any) -> int:
     return _flops(x, W)
 

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
+from kernels.dispatch.operators import flops_of, operator
 from kernels.recurrence.steps import over
 
 
@@ -87,7 +87,7 @@ def attending_gru(
 
 
 # Custom operators: the compiler treats each as one step; otherwise it would unroll the loop over all T positions.
-@torch.library.custom_op("tessera::attending_gru", mutates_args=())
+@operator("attending_gru")
 def _forward(
     inputs: Tensor, keys: Tensor, memory: Tensor, h: Tensor, fed: Tensor, query: Tensor, score: Tensor,
     weight: Tensor, into: Tensor, output: Tensor | None, real: Tensor | None, mask: Tensor | None,
@@ -138,7 +138,7 @@ def _forward(
     return hs, contexts, fedback, opened, weights, past
 
 
-@torch.library.custom_op("tessera::attending_gru_backward", mutates_args=())
+@operator("attending_gru_backward")
 def _backward(
     grad_h: Tensor | None, grad_c: Tensor | None, grad_o: Tensor | None, hs: Tensor, contexts: Tensor, fedback: Tensor,
     opened: Tensor, weights: Tensor, past: Tensor, keys: Tensor, memory: Tensor, h: Tensor, fed: Tensor, query: Tensor,
@@ -274,7 +274,7 @@ def _gradients(
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.attending_gru)
+@flops_of(_forward)
 def _forward_flops(inputs: Any, keys: Any, memory: Any, h: Any, *rest: Any, **_: Any) -> int:
     _, query, _, weight, into, output = rest[:6]
     T, B = inputs[:2]
@@ -283,7 +283,7 @@ def _forward_flops(inputs: Any, keys: Any, memory: Any, h: Any, *rest: Any, **_:
     return 2 * T * B * (matrices + S * (A + M))
 
 
-@flops_of(torch.ops.tessera.attending_gru_backward)
+@flops_of(_backward)
 def _backward_flops(*shapes: Any, **_: Any) -> int:
     opened, _weights, _past, keys, memory, h, *rest = shapes[6:]
     return 2 * _forward_flops(opened, keys, memory, h, *rest)

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
+from kernels.dispatch.operators import flops_of, operator
 from kernels.recurrence.steps import over
 
 
@@ -72,7 +72,7 @@ def _states(inputs: Tensor, weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
 
 
 # Custom operators: the compiler treats each as one step; otherwise it would unroll the loop over all T positions.
-@torch.library.custom_op("tessera::gru", mutates_args=())
+@operator("gru")
 def _forward(
     inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,7 +98,7 @@ def _forward(
     return hs, opened, past
 
 
-@torch.library.custom_op("tessera::gru_backward", mutates_args=())
+@operator("gru_backward")
 def _backward(
     grad_h: Tensor, hs: Tensor, opened: Tensor, past: Tensor, weight: Tensor, h: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -177,12 +177,12 @@ def _gradients(ctx: Any, grad_h: Tensor, *_: None) -> tuple[Tensor | None, ...]:
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.gru)
+@flops_of(_forward)
 def _forward_flops(inputs: Any, weight: Any, *_: Any, **__: Any) -> int:
     T, N, B, _width = inputs
     return 2 * T * B * N * weight[1] * weight[2]
 
 
-@flops_of(torch.ops.tessera.gru_backward)
+@flops_of(_backward)
 def _backward_flops(_grad_h: Any, _hs: Any, opened: Any, _past: Any, weight: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(opened, weight)

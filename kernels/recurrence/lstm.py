@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.dispatch.flops import flops_of
 from kernels.dispatch.mode import is_plain
+from kernels.dispatch.operators import flops_of, operator
 from kernels.recurrence.steps import over
 
 
@@ -100,7 +100,7 @@ def workspace(rows: int, width: int, state: int, directions: int) -> int:
 
 
 # Custom operators: the compiler treats each as one step; otherwise it would unroll the loop over all T positions.
-@torch.library.custom_op("tessera::lstm", mutates_args=())
+@operator("lstm")
 def _forward(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """All h, all c, and the gates after their activation functions: [T, N, B, 4H]."""
     T, N, B, H = *gates.shape[:3], h.shape[2]
@@ -123,7 +123,7 @@ def _forward(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor |
     return hs, cs, opened
 
 
-@torch.library.custom_op("tessera::lstm_backward", mutates_args=())
+@operator("lstm_backward")
 def _backward(
     grad_h: Tensor | None, grad_c: Tensor | None, opened: Tensor, weight: Tensor, h: Tensor, c: Tensor,
     first_h: Tensor, first_c: Tensor, mask: Tensor | None,
@@ -179,13 +179,13 @@ def _gradients(ctx: Any, grad_h: Tensor | None, grad_c: Tensor | None, _opened: 
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.lstm)
+@flops_of(_forward)
 def _forward_flops(gates: Any, weight: Any, *_: Any, **__: Any) -> int:
     T, N, B, _width = gates
     return 2 * T * B * N * weight[1] * weight[2]
 
 
-@flops_of(torch.ops.tessera.lstm_backward)
+@flops_of(_backward)
 def _backward_flops(_grad_h: Any, _grad_c: Any, opened: Any, weight: Any, *_: Any, **__: Any) -> int:
     return 2 * _forward_flops(opened, weight)
 

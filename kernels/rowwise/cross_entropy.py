@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
+from kernels.dispatch.operators import operator
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 
@@ -47,7 +48,7 @@ def reduced(loss: Tensor, kept: Tensor, reduction: str) -> Tensor:
     return loss.sum() if reduction == "sum" else loss.sum() / kept.sum()
 
 
-@torch.library.custom_op("tessera::cross_entropy", mutates_args=())
+@operator("cross_entropy")
 def _forward(
     logits: Tensor, targets: Tensor, ignore: int, smoothing: float, how: str, block: int, num_warps: int
 ) -> tuple[Tensor, Tensor]:
@@ -81,7 +82,7 @@ def _(
     return loss, torch.empty_like(loss)
 
 
-@torch.library.custom_op("tessera::cross_entropy_backward", mutates_args=())
+@operator("cross_entropy_backward")
 def _backward(
     dloss: Tensor, logits: Tensor, targets: Tensor, lse: Tensor, ignore: int, smoothing: float,
     how: str, block: int, num_warps: int,
@@ -128,7 +129,7 @@ def _gradients(ctx: Any, dloss: Tensor, _: Tensor | None) -> tuple:
 
 _forward.register_autograd(_gradients, setup_context=_setup)
 # PyTorch does the same for its own operator
-torch.library.register_autocast("tessera::cross_entropy", "cuda", torch.float32)
+_forward.register_autocast("cuda", torch.float32)
 
 
 def row_losses(

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
+from kernels.dispatch.operators import operator
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 
@@ -71,7 +72,7 @@ def _result(hidden: Tensor) -> Tensor:
     return hidden.new_empty(*hidden.shape[:-1], hidden.shape[-1] // 2)
 
 
-@torch.library.custom_op("tessera::gated_activation", mutates_args=())
+@operator("gated_activation")
 def _forward(hidden: Tensor, gate: str, first: bool, how: str, block: int, num_warps: int) -> Tensor:
     h2, y = by_rows.flat(hidden), _result(hidden)
     if y.numel() and how == "triton":
@@ -90,7 +91,7 @@ def _(hidden: Tensor, gate: str, first: bool, how: str, block: int, num_warps: i
     return _result(hidden)
 
 
-@torch.library.custom_op("tessera::gated_activation_backward", mutates_args=())
+@operator("gated_activation_backward")
 def _backward(dy: Tensor, hidden: Tensor, gate: str, first: bool, how: str, block: int, num_warps: int) -> Tensor:
     d_hidden = torch.empty_like(hidden, memory_format=torch.contiguous_format)
     dy2, h2, dh2 = by_rows.flat(dy), by_rows.flat(hidden), by_rows.flat(d_hidden)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
+from kernels.dispatch.operators import operator
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 from kernels.rowwise import steps
@@ -41,7 +42,7 @@ def layer_norm_reference(
     return y if residual is None else (y, total)
 
 
-@torch.library.custom_op("tessera::layer_norm", mutates_args=())
+@operator("layer_norm")
 def _forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float,
     how: str, rows: int, num_warps: int, programs: int, step: int = 0,
@@ -86,7 +87,7 @@ def _(
     return _results(x, residual)
 
 
-@torch.library.custom_op("tessera::layer_norm_backward", mutates_args=())
+@operator("layer_norm_backward")
 def _backward(
     dy: Tensor, dtotal: Tensor | None, x: Tensor, weight: Tensor | None, biased: bool, mean: Tensor, scale: Tensor,
     how: str, rows: int, num_warps: int, programs: int, step: int = 0,
@@ -145,7 +146,7 @@ def _gradients(ctx: Any, dy: Tensor | None, dtotal: Tensor | None, *_: Any) -> t
 
 _forward.register_autograd(_gradients, setup_context=_setup)
 # PyTorch does the same for its own operator
-torch.library.register_autocast("tessera::layer_norm", "cuda", torch.float32)
+_forward.register_autocast("cuda", torch.float32)
 
 
 def _torch(

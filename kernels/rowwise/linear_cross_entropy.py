@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
+from kernels.dispatch.operators import operator
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 from kernels.rowwise.cross_entropy import (
@@ -46,7 +47,7 @@ def linear_cross_entropy_reference(
     return cross_entropy_reference(F.linear(x, weight, bias), targets, ignore_index, label_smoothing, reduction)
 
 
-@torch.library.custom_op("tessera::linear_cross_entropy", mutates_args=())
+@operator("linear_cross_entropy")
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, ignore: int, smoothing: float, learn: bool,
     in_forward: bool, rows: int, how: str, block: int, num_warps: int,
@@ -93,7 +94,7 @@ def _(
     return _results(x, weight, bias, learn and in_forward)
 
 
-@torch.library.custom_op("tessera::linear_cross_entropy_backward", mutates_args=())
+@operator("linear_cross_entropy_backward")
 def _backward(
     x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, lse: Tensor, ignore: int, smoothing: float,
     rows: int, how: str, block: int, num_warps: int,

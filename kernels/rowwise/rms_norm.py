@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
+from kernels.dispatch.operators import operator
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 from kernels.rowwise import steps
@@ -29,7 +30,7 @@ def rms_norm_reference(x: Tensor, weight: Tensor | None = None, eps: float = EPS
     return (y if weight is None else y * weight.to(wide.dtype)).to(x.dtype)
 
 
-@torch.library.custom_op("tessera::rms_norm", mutates_args=())
+@operator("rms_norm")
 def _forward(
     x: Tensor, weight: Tensor | None, eps: float, how: str, rows: int, num_warps: int, programs: int, step: int = 0
 ) -> tuple[Tensor, Tensor]:
@@ -54,7 +55,7 @@ def _(
     return y, torch.empty(by_rows.count(x), dtype=by_rows.wide(x), device=x.device)
 
 
-@torch.library.custom_op("tessera::rms_norm_backward", mutates_args=())
+@operator("rms_norm_backward")
 def _backward(
     dy: Tensor, x: Tensor, weight: Tensor | None, scale: Tensor, how: str, rows: int, num_warps: int, programs: int,
     step: int = 0,
@@ -95,7 +96,7 @@ def _gradients(ctx: Any, dy: Tensor, _: Tensor | None) -> tuple:
 
 _forward.register_autograd(_gradients, setup_context=_setup)
 # PyTorch does the same for its own operator
-torch.library.register_autocast("tessera::rms_norm", "cuda", torch.float32)
+_forward.register_autocast("cuda", torch.float32)
 
 
 def _blocked_forward(x: Tensor, weight: Tensor | None, y: Tensor, scale: Tensor, eps: float, rows: int) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
+from kernels.dispatch.operators import operator
 from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 
@@ -49,7 +50,7 @@ def _pairs(x: Tensor, interleaved: bool) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-@torch.library.custom_op("tessera::rotary", mutates_args=())
+@operator("rotary")
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, how: str, rows: int, num_warps: int) -> Tensor:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if x.numel() and how == "triton":

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
+from kernels.dispatch.operators import operator
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
 from kernels.rowwise import rows as by_rows
 from kernels.rowwise import steps
@@ -24,7 +25,7 @@ def softmax_reference(x: Tensor) -> Tensor:
     return (powers / powers.sum(-1, keepdim=True)).to(x.dtype)
 
 
-@torch.library.custom_op("tessera::softmax", mutates_args=())
+@operator("softmax")
 def _forward(x: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> Tensor:
     x2, y = by_rows.flat(x), torch.empty_like(x, memory_format=torch.contiguous_format)
     y2 = by_rows.flat(y)
@@ -46,7 +47,7 @@ def _(x: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-@torch.library.custom_op("tessera::softmax_backward", mutates_args=())
+@operator("softmax_backward")
 def _backward(dy: Tensor, y: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> Tensor:
     dx = torch.empty_like(y, memory_format=torch.contiguous_format)
     dy2, y2, dx2 = by_rows.flat(dy), by_rows.flat(y.contiguous()), by_rows.flat(dx)
@@ -77,7 +78,7 @@ def _gradients(ctx: Any, dy: Tensor) -> tuple:
 
 
 _forward.register_autograd(_gradients, setup_context=_setup)
-torch.library.register_autocast("tessera::softmax", "cuda", torch.float32)  # PyTorch does the same for its own operator
+_forward.register_autocast("cuda", torch.float32)  # PyTorch does the same for its own operator
 
 
 def _torch(x: Tensor) -> Tensor:

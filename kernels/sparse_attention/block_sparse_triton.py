@@ -14,7 +14,7 @@ import triton
 from torch import Tensor
 
 from kernels.attention.attention_triton import Tiles, _by, _dense, _padded
-from kernels.dispatch.flops import flops_of
+from kernels.dispatch.operators import flops_of, operator
 from kernels.dispatch.precision import computed
 from kernels.sparse_attention.blocked import empty_bias, flops
 from kernels.sparse_attention.kernels_triton import (
@@ -50,7 +50,7 @@ def block_sparse_triton(
     return _attention(q, k, v, blocks, allowed, keys, bias, rows, columns, precision, forward, backward)
 
 
-@torch.library.custom_op("tessera::tiled_block_sparse_attention", mutates_args=())
+@operator("tiled_block_sparse_attention")
 def _attention(
     q: Tensor,
     k: Tensor,
@@ -87,7 +87,7 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(_dense(q)), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("tessera::tiled_block_sparse_attention_backward", mutates_args=())
+@operator("tiled_block_sparse_attention_backward")
 def _attention_backward(
     d_out: Tensor,
     out: Tensor,
@@ -173,10 +173,10 @@ def _gradients(ctx: Any, d_out: Tensor, _d_lse: Tensor) -> tuple:
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-flops_of(torch.ops.tessera.tiled_block_sparse_attention)(flops)
+flops_of(_attention)(flops)
 
 
-@flops_of(torch.ops.tessera.tiled_block_sparse_attention_backward)
+@flops_of(_attention_backward)
 def _backward_flops(_d_out: tuple, _out: tuple, _lse: tuple, *inputs: Any, **_: Any) -> int:
     return 2 * flops(*inputs)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.dispatch.flops import flops_of
+from kernels.dispatch.operators import flops_of, operator
 from kernels.dispatch.precision import computed
 from kernels.rowwise.rows import wide
 from kernels.sparse_attention.gathered import gathered, readable
@@ -41,7 +41,7 @@ def block_sparse_blocked(
     return _attention(q, k, v, blocks, allowed, keys, bias, rows, columns, together)
 
 
-@torch.library.custom_op("tessera::blocked_block_sparse_attention", mutates_args=())
+@operator("blocked_block_sparse_attention")
 def _attention(
     q: Tensor,
     k: Tensor,
@@ -74,7 +74,7 @@ def _(q: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(q)
 
 
-@torch.library.custom_op("tessera::blocked_block_sparse_attention_backward", mutates_args=())
+@operator("blocked_block_sparse_attention_backward")
 def _attention_backward(
     d_out: Tensor,
     out: Tensor,
@@ -136,7 +136,7 @@ def _gradients(ctx: Any, d_out: Tensor) -> tuple:
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-@flops_of(torch.ops.tessera.blocked_block_sparse_attention)
+@flops_of(_attention)
 def flops(
     q: tuple, k: tuple, v: tuple, blocks: tuple, allowed: Any, keys: Any, bias: Any, rows: int, columns: int,
     *_: Any, **__: Any,
@@ -146,7 +146,7 @@ def flops(
     return 4 * B * H * blocks[2] * rows * blocks[3] * columns * D
 
 
-@flops_of(torch.ops.tessera.blocked_block_sparse_attention_backward)
+@flops_of(_attention_backward)
 def _backward_flops(_d_out: tuple, _out: tuple, *inputs: Any, **_: Any) -> int:
     """As for plain attention, whose backward pass does not compute the scores again."""
     return 2 * flops(*inputs)
