@@ -8,8 +8,6 @@ loss of that trial minus the best final loss of the table, in nats: 0 is the bes
 `--calibration` prints how often the trials that `extrapolation` stopped would have reached the best trial at that time,
 and the mean probability that it gave for this; the interval is Wilson's, over the trials of all seeds.
 `--forecast` compares the cost that `extrapolation` expects with its cost, for some numbers of trials.
-`--forest` prints how well a random forest predicts the final loss of architectures of our own table that it has not
-seen (ten-fold cross-validation): `benchmarks.tables.evolved` uses it for architectures that are not in the table.
 """
 
 from __future__ import annotations
@@ -208,39 +206,14 @@ def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
 
 
-def forest(folds: int = 10) -> str:
-    """The error of a random forest on our own table, by cross-validation."""
-    from scipy.stats import spearmanr
-    from sklearn.ensemble import RandomForestRegressor
-
-    table = load()
-    features = np.array([table.space.encode(point) for point in table.points])
-    final = np.array([row.final for row in table.rows])
-    fold = np.random.default_rng(0).permutation(len(final)) % folds
-    predicted = np.empty(len(final))
-    for each in range(folds):
-        model = RandomForestRegressor(300, min_samples_leaf=2, random_state=0, n_jobs=1)
-        predicted[fold == each] = model.fit(features[fold != each], final[fold != each]).predict(features[fold == each])
-    wrong = float(np.sqrt(np.mean((predicted - final) ** 2)))
-    r2, rank = 1 - wrong**2 / final.var(), spearmanr(predicted, final).statistic
-    return (
-        f"forest: root mean squared error {wrong:.3f} bits per byte (standard deviation {final.std():.3f}), "
-        f"R2 {r2:.3f}, rank correlation {rank:.3f}, {len(final)} architectures"
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--share", type=float, default=0.15)
-    parser.add_argument("--forest", action="store_true", help="the error of a forest on our own table instead")
     parser.add_argument("--forecast", action="store_true", help="the cost of `extrapolation` and its forecast instead")
     parser.add_argument("--calibration", action="store_true", help="the calibration of `extrapolation` instead")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    if options.forest:
-        print(json.dumps({"forest": forest()}) if options.json else forest())
-        return 0
     lines = []
     for source in (own, nlp):
         try:

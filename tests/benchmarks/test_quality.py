@@ -5,7 +5,7 @@ import random
 import pytest
 
 from benchmarks.quality import __main__ as quality
-from benchmarks.quality import choose, invented, proposals, surrogates
+from benchmarks.quality import invented, proposals
 from benchmarks.quality.table import Missing, found, relative_hypervolume, scaled, share_of_front
 
 
@@ -58,30 +58,6 @@ def test_layers_of_the_invented_tables_act_together():
     values = invented.interactions(2, 2, {2: (1.0, 1.0)}, seed=0)
     mixed = values((0, 0))[1] + values((1, 1))[1] - values((0, 1))[1] - values((1, 0))[1]
     assert abs(mixed) > 0.1
-
-
-def test_a_setting_is_chosen_without_the_table_that_is_held_out():
-    means = {"one": {"a": 0.9, "b": 0.8}, "two": {"a": 0.7, "b": 0.5}, "odd": {"a": 0.1, "b": 0.6}}
-    runs = [
-        {"table": table, "arm": "model", "options": {"x": setting}, "scores": {"10": 0.0, "30": mean + 0.01 * seed}}
-        for table, by in means.items()
-        for setting, mean in by.items()
-        for seed in range(3)
-    ]
-    found = choose.scores(runs, "model", None)
-    lines = {line["held out"]: line for line in choose.rows(found)}
-    assert lines["odd"]["chosen on the others"] == '{"x": "a"}'
-    assert lines["odd"]["score on it"].startswith("0.11") and lines["odd"]["best there"].startswith('{"x": "b"}: 0.61')
-    assert lines["none"]["seeds"] == ""
-
-
-def test_an_unknown_table_of_regressions_is_refused_with_the_nearest_name(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["surrogates", "--tables", "own,invented-cel"])
-    monkeypatch.setattr(surrogates, "tables", lambda: dict.fromkeys(surrogates.NAMES))
-    with pytest.raises(SystemExit) as ended:
-        surrogates.main()
-    assert ended.value.code == 2
-    assert "no table is called 'invented-cel'. Did you mean 'invented-cell'?" in capsys.readouterr().err
 
 
 def test_a_proposal_is_timed_after_many_results():
