@@ -5,8 +5,6 @@ BIN = $(or $(VENV),.venv)/bin
 SEARCH ?= examples/quickstart.yaml
 STUDY ?= quickstart
 TESTS ?= tests
-# As many as there are cores; tests that wait have one more process (tests/workers.py).
-WORKERS = import os; print(min(4, os.cpu_count() or 1))
 GPU_PYTHON ?= $(or $(wildcard $(BIN)/python),python3)
 
 .PHONY: help search test lint format setup gpu clean
@@ -22,7 +20,7 @@ search:  ## install what is missing, run the quickstart search, export the best 
 
 test:  ## install what is missing, run every test (TESTS=tests/nas runs some)
 	@scripts/setup --test
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --workers $$($(BIN)/python -c '$(WORKERS)') $(TESTS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 lint:  ## style, types, and which package may import which
 	@scripts/setup --test
