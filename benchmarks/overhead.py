@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.support.report import report
 from nas.config import searchfile
 from nas.engine import launch
-from nas.runners._process_runner import ProcessRunner
+from nas.runners._process import ProcessRunner
 from nas.runners.inline import InlineRunner
 from nas.schedulers import registry as schedulers
 from nas.work import Outcome, Work
@@ -73,7 +73,7 @@ def ours(folder: Path, trials: int, runner: str) -> list[float]:
         while not made.wait(5):
             pass
     elif name == "ray":
-        from nas.runners._ray_runner import RayRunner
+        from nas.runners._ray import RayRunner
         from nas.runners.ray import RayOptions
 
         made = RayRunner(RayOptions(**config.runner.options), run=free)

@@ -19,7 +19,7 @@ from nas.own.imported import own
 from nas.own.source import own_traceback
 from nas.runners import registry as runner_registry
 from nas.runners.contract import Runner
-from nas.runners.inline_options import InlineOptions
+from nas.runners.inline import InlineOptions
 from nas.schedulers import registry as scheduler_registry
 from nas.schedulers.contract import Scheduler
 from nas.store import Unit, UnitKind

@@ -26,8 +26,7 @@ from nas.finals.result import Report
 from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header
-from nas.runners.contract import Runner
-from nas.runners.later import LaterRunner
+from nas.runners.contract import LaterRunner, Runner
 from nas.store import Reader, Store, Study, Trial, open_store
 from nas.store.opening import damage_of_opened
 from nas.upkeep import cleaning

@@ -1,16 +1,13 @@
-"""The Ray that a runner uses: started on this machine or found at an address, and started or found again if it ends."""
+"""The Ray that a runner uses: started on this machine or found at an address, and what its nodes have for units."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
-import signal
-import threading
-import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -23,58 +20,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 128 * 2**20  # units and outcomes are a few kilobytes; Ray's default takes 30% of the memory
-LOCAL_TRIES = 3  # starts of a Ray of our own in a row that lose every unit
-NAMED_TRIES = 10  # looks for the cluster at the address, over about five minutes
-LONGEST_PAUSE = 60.0  # seconds between two of them
+OWN = {"CPU": "num_cpus", "GPU": "num_gpus"}  # Ray's names for an amount on a node and for an option of a task
 
 
 class RayCluster:
-    """A connection to Ray. It counts how often it was restored since the last outcome of a unit.
-
-    A Ray that is connected already is used as it is, and stays connected when this is closed.
-    """
+    """A connection to Ray. A Ray that is connected already is used as it is, and stays connected."""
 
     def __init__(self, options: RayOptions) -> None:
         """Connect. Raises NasError if Ray cannot be started or reached."""
         self._options = options
         self.own = not ray.is_initialized()
-        self._tries, self._next = 0, 0.0
         self._missing: list[Mapping[str, float]] = []  # what no node had when a unit was last submitted
         if self.own:
             _connect(options)
 
-    def works(self) -> None:
-        """Note that a unit gave an outcome."""
-        self._tries = 0
-
-    def again(self, timeout: float, why: str) -> bool:
-        """Start or find Ray again, if it is time to, else wait up to `timeout` seconds; whether it is connected now.
-
-        why: what is known of the failure, for the message. Raises NasError after too many tries.
-        """
-        if not self.own:
-            raise NasError(
-                f"Ray failed: {why} It was connected before the search began, so the search does not connect it again. "
-                "Connect it again, or leave that to the search, and run the same search to continue."
-            )
-        if (left := self._next - time.monotonic()) > 0:
-            time.sleep(min(left, timeout))
-            return False
+    def failed(self, why: str) -> NasError:
+        """The error that ends a search because Ray has failed."""
         where = _where(self._options)
-        if self._tries >= (NAMED_TRIES if self._options.address else LOCAL_TRIES):
-            raise NasError(
-                f"{where[0].upper()}{where[1:]} failed, was {_again(self._options)} {self._tries} times in a row, and "
-                f"still fails. The last failure: {why} Every recorded trial is kept, and no attempt was counted. "
-                "When Ray works, run the same search to continue."
-            )
-        log.warning("%s failed, so it is %s now. %s", where, _again(self._options), why)
-        self._tries += 1
-        self._next = time.monotonic() + min(LONGEST_PAUSE, 2.0 ** (self._tries - 1))
-        with contextlib.suppress(NasError), _kept_handler():
-            self.close()
-            _connect(self._options)
-            return True
-        return False
+        return NasError(
+            f"{where[0].upper()}{where[1:]} failed: {why.rstrip('.')}. Every recorded trial is kept, and no attempt "
+            "was counted. When Ray works, run the same search to continue."
+        )
 
     def units_at_once(self) -> int:
         """How many units fit on the nodes at once; a cluster with given `workers` may have no space yet: it may grow.
@@ -117,19 +83,6 @@ class RayCluster:
             ray.shutdown()
 
 
-@contextlib.contextmanager
-def _kept_handler() -> Iterator[None]:
-    """Keep the search's handler of SIGTERM: Ray sets its own when it connects."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
-
-
 def _is_new(record: logging.LogRecord) -> bool:
     """Whether a message of Ray tells something that a search in a thread does not know."""
     return "SIGTERM handler is not set" not in record.getMessage()
@@ -140,10 +93,6 @@ logging.getLogger("ray._private.worker").addFilter(_is_new)
 
 def _where(options: RayOptions) -> str:
     return f"the Ray cluster at {options.address!r}" if options.address else "Ray on this machine"
-
-
-def _again(options: RayOptions) -> str:
-    return "looked for again" if options.address else "started again"
 
 
 def _connect(options: RayOptions) -> None:
@@ -180,6 +129,42 @@ def _start(options: RayOptions) -> None:
     node = getattr(ray._private.worker, "_global_node", None)
     if node is not None:
         leftovers.mark_ray_session(node.get_session_dir_path())
+
+
+def with_places(needs: Mapping[str, Any], probes: Iterable[Any]) -> dict[str, Any]:
+    """What a unit needs, and the places of its probes: `on: {resources: ...}` of objectives as in the search file.
+
+    CPU and GPU are amounts of Ray's own resources. Of a resource that several probes name, the largest amount counts.
+    """
+    found = dict(needs)
+    options = [each for spec in probes if isinstance(spec, Mapping) for each in spec.values()]
+    on = [each.get("on") or {} for each in options if isinstance(each, Mapping)]
+    places = [each["resources"] for each in on if "resources" in each]  # the others are on machines
+    for name, amount in (item for place in places for item in place.items()):
+        if name in OWN:
+            found[OWN[name]] = max(amount, found.get(OWN[name]) or 0)
+        else:
+            known = found.get("resources") or {}
+            found["resources"] = {**known, name: max(amount, known.get(name, 0))}
+    return found
+
+
+def by_name(needs: Mapping[str, Any]) -> dict[str, float]:
+    """What a unit needs, by the names that nodes have for it."""
+    own = {"CPU": needs["num_cpus"], "GPU": needs["num_gpus"], "memory": needs["memory"]}
+    return {name: amount for name, amount in {**own, **(needs["resources"] or {})}.items() if amount}
+
+
+@contextmanager
+def accepted(needs: Mapping[str, Any]) -> Iterator[None]:
+    """Raise NasError if Ray refuses these needs inside the block: 1.5 TPUs, or a name that is not ASCII."""
+    try:
+        yield
+    except ValueError as error:
+        raise NasError(
+            f"Ray refuses a unit that needs {_listed(by_name(needs))}: {str(error).rstrip('.')}. Change the resources "
+            "of the runner or of the objective (`on`)."
+        ) from error
 
 
 def _alive() -> list[dict[str, float]]:

@@ -12,6 +12,7 @@ from nas.work import Failure, FailureKind, Outcome, Progress, Work
 from searchspace.language.collecting import collected_later
 
 LATE_SECONDS = 3.0  # how long a unit beyond its time limit may take to notice it, before the runner ends it
+MOST_TEXT = 2**20  # characters of the message of a failure
 Heard = Callable[[Progress], None]
 Started = Callable[[], None]  # the clock of a unit's time limit starts, or starts again
 Run = Callable[..., Outcome]  # run(work, progress=Heard); by default `nas.training.unit.run`
@@ -73,7 +74,7 @@ def guarded(run: Run | None, work: Work, heard: Heard, started: Started = lambda
     except MemoryError as error:
         failure = Failure(FailureKind.OUT_OF_MEMORY, str(error) or "no memory is left")
     except BaseException:  # SystemExit, GeneratorExit and the like, which would end the search otherwise
-        failure = Failure(FailureKind.TASK_ERROR, traceback.format_exc().rstrip())
+        failure = Failure(FailureKind.TASK_ERROR, traceback.format_exc().rstrip()[-MOST_TEXT:])
     return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=time.monotonic() - began, failure=failure)
 
 
@@ -98,3 +99,42 @@ def _train(work: Work, progress: Heard, started: Started) -> Outcome:
         from nas.training.unit import run  # torch is imported when a unit runs, not when a search is planned
 
     return run(work, progress, started)
+
+
+class LaterRunner:
+    """Starts a runner with the first unit. Until then it is one worker that has nothing to do.
+
+    `isolates` is true until then: if it were not, a unit whose process was lost would be given up sooner.
+    """
+
+    workers = capacity = 1
+    isolates = True
+
+    def __init__(self, start: Callable[[], Runner]) -> None:
+        """start: makes the runner. `submit` raises what it raises."""
+        self._start = start
+        self._started: Runner | None = None
+
+    def submit(self, work: Work) -> None:
+        if self._started is None:
+            self._started = self._start()
+            self.workers, self.capacity = self._started.workers, self._started.capacity
+            self.isolates = self._started.isolates
+        self._started.submit(work)
+
+    def wait(self, timeout: float) -> list[Outcome]:
+        return self._started.wait(timeout) if self._started else []
+
+    def progress(self) -> Mapping[tuple[int, int], Progress]:
+        return self._started.progress() if self._started else {}
+
+    def stop_soon(self) -> None:
+        if self._started:
+            self._started.stop_soon()
+
+    def interrupt(self, seconds: float) -> list[Outcome]:
+        return self._started.interrupt(seconds) if self._started else []
+
+    def close(self) -> None:
+        if self._started:
+            self._started.close()

@@ -1,16 +1,43 @@
-"""The inline runner in this process: units run one at a time. For searches that take seconds, and for debugging."""
+"""The inline runner: units run one at a time, without Ray, in a child process or in the process of the search.
+
+In the process of the search they suit searches that take seconds, and debugging.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import FrameType
 
-from nas.runners.contract import Run, guarded, interrupted_itself
+from nas.runners.contract import Run, Runner, guarded, interrupted_itself
+from nas.runners.registry import runner
 from nas.work import Outcome, Progress, Work
 
 PATIENCE_SECONDS = 5  # to wait for the next report of a unit that was asked to stop
+
+
+@runner("inline")
+@dataclass(frozen=True)
+class InlineOptions:
+    """Units run one at a time: in a child process, or in the process of the search with `process: false`.
+
+    A child contains a unit that crashes, hangs or exhausts the memory.
+    """
+
+    process: bool = True
+
+    def start(self, modules: Sequence[str] = ()) -> Runner:
+        """A runner. modules: what its child imports first, because it registers what the units need."""
+        if not self.process or os.name != "posix" or not sys.executable:
+            return InlineRunner()
+        from nas.runners._process import ProcessRunner  # it needs the signals of Unix
+
+        return ProcessRunner(modules=modules)
 
 
 class InlineRunner:

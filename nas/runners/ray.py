@@ -34,6 +34,6 @@ class RayOptions:
 
     def start(self) -> Runner:
         """A runner on a local Ray or on the cluster at `address`. Raises NasError if it cannot be reached."""
-        from nas.runners._ray_runner import RayRunner
+        from nas.runners._ray import RayRunner
 
         return RayRunner(self)

@@ -5,7 +5,7 @@ import pytest
 from nas.config import factory
 from nas.criteria.registry import registry
 from nas.own.imported import own
-from nas.runners._process_runner import ProcessRunner
+from nas.runners._process import ProcessRunner
 from nas.runners.inline import InlineRunner
 
 

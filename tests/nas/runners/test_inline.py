@@ -7,6 +7,7 @@ import time
 import pytest
 
 from nas.runners import inline
+from nas.runners.contract import LaterRunner
 from nas.runners.inline import InlineRunner
 from nas.work import FailureKind, Outcome, Progress, Work
 
@@ -102,3 +103,28 @@ def test_progress_is_known_while_a_unit_runs():
     runner.submit(work(7))
     assert runner.wait(0)[0].seconds == os.getpid()
     assert seen == [{(7, 0): Progress(1, 3, 2.0, 10.0)}] and runner.progress() == {}
+
+
+def test_a_later_runner_starts_with_its_first_unit_only():
+    class Four(InlineRunner):
+        workers, capacity, isolates = 4, 5, False
+
+    def start():
+        started.append(Four(lambda work, progress: Outcome(trial=work.trial, rung=0, seconds=1.0)))
+        return started[-1]
+
+    started: list[Four] = []
+    later = LaterRunner(start)
+    assert (later.workers, later.capacity, later.isolates) == (1, 1, True)
+    assert later.wait(0) == [] and later.interrupt(0) == [] and not later.progress()
+    later.stop_soon()
+    later.close()
+    assert not started
+    for _ in range(2):
+        later.submit(work(3))
+        assert (later.workers, later.capacity, later.isolates) == (4, 5, False)
+    assert [each.trial for each in later.wait(0)] == [3] and later.wait(0) and not later.progress()
+    later.submit(work(3))
+    assert later.interrupt(0) == [] and later.wait(0) == []
+    later.close()
+    assert len(started) == 1

@@ -18,8 +18,8 @@ from nas.config import searchfile  # noqa: E402
 from nas.documents import Documents  # noqa: E402
 from nas.engine import launch  # noqa: E402
 from nas.errors import NasError  # noqa: E402
-from nas.runners import _ray_runner  # noqa: E402
-from nas.runners._ray_runner import RayRunner  # noqa: E402
+from nas.runners import _ray  # noqa: E402
+from nas.runners._ray import RayRunner  # noqa: E402
 from nas.runners.ray import RayOptions  # noqa: E402
 from nas.store import TrialState, UnitKind  # noqa: E402
 from nas.work import FailureKind, Outcome, Progress, Work  # noqa: E402
@@ -186,7 +186,7 @@ def test_a_worker_that_is_told_to_end_saves_its_unit_and_is_lost(runner, tmp_pat
 
 
 def test_a_unit_that_does_not_notice_its_time_limit_is_ended(runner, monkeypatch):
-    monkeypatch.setattr(_ray_runner, "LATE_SECONDS", 0.2)
+    monkeypatch.setattr(_ray, "LATE_SECONDS", 0.2)
 
     def run(work, progress):
         ctypes.PyDLL(None).sleep(300)  # which keeps the interpreter's lock
@@ -198,8 +198,8 @@ def test_a_unit_that_does_not_notice_its_time_limit_is_ended(runner, monkeypatch
 
 
 def test_a_time_limit_holds_when_the_actor_that_counts_the_seconds_was_lost(runner, tmp_path, monkeypatch):
-    monkeypatch.setattr(_ray_runner, "LATE_SECONDS", 0.2)
-    monkeypatch.setattr(_ray_runner, "HEAR_SECONDS", 0.05)
+    monkeypatch.setattr(_ray, "LATE_SECONDS", 0.2)
+    monkeypatch.setattr(_ray, "HEAR_SECONDS", 0.05)
 
     def run(work, progress):
         ctypes.PyDLL(None).sleep(300)

@@ -1,4 +1,4 @@
-"""What a cluster has for units, without a cluster: its nodes are those of a list."""
+"""What a unit needs and what a cluster has for it, without a cluster: its nodes are those of a list."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_a_unit_that_waits_for_a_node_that_cannot_come_ends_the_search(nodes):
     cluster.look_for({"CPU": 1})
     with pytest.raises(NasError, match=r"no worker with CPU 1, quiet 0\.5.*no other node can join"):
         cluster.look_for(PROBE)
-    nodes.clear()  # Ray has just ended, and is started again
+    nodes.clear()  # Ray has just ended
     cluster.look_for(PROBE)
 
 
@@ -54,3 +54,27 @@ def test_units_that_need_a_tenth_of_a_core_are_ten_at_once(nodes):
     nodes[0]["CPU"] = 0.3
     assert RayCluster(RayOptions(cpus=0.1)).units_at_once() == 3
     assert RayCluster(RayOptions(cpus=1e-5)).units_at_once() == 3000, "Ray itself refuses less than a ten-thousandth"
+
+
+def test_the_places_of_probes_add_to_what_a_unit_needs():
+    needs = {"num_cpus": 2, "num_gpus": 0, "memory": None, "resources": {"rack": 1}}
+    place = {"latency": {"on": {"resources": {"quiet": 1, "GPU": 1, "CPU": 1}}}}
+    others = {"latency": {"on": None}}, {"latency": {"on": {"machine": "laptop"}}}
+    found = _ray_cluster.with_places(needs, ["loss", {"flops": {}}, place, *others])
+    assert found == {"num_cpus": 2, "num_gpus": 1, "memory": None, "resources": {"rack": 1, "quiet": 1}}
+    assert _ray_cluster.with_places(needs, ()) == needs
+
+
+def test_needs_have_the_names_of_nodes():
+    needs = {"num_cpus": 0.5, "num_gpus": 0, "memory": None, "resources": {"quiet": 1}}
+    assert _ray_cluster.by_name(needs) == {"CPU": 0.5, "quiet": 1}
+    assert _ray_cluster.by_name(needs | {"memory": 9, "resources": None}) == {"CPU": 0.5, "memory": 9}
+
+
+def test_what_ray_refuses_is_told_with_its_reason():
+    from nas.runners._ray import _unit
+
+    needs = {"num_cpus": 1, "num_gpus": 0, "memory": None, "resources": {"TPU": 1.5}}
+    refused = r"Ray refuses a unit that needs CPU 1, TPU 1.5: .*not a supported chip configuration.*\(`on`\)"
+    with pytest.raises(NasError, match=refused), _ray_cluster.accepted(needs):
+        _unit.options(**needs)

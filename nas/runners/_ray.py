@@ -2,7 +2,7 @@
 
 A task takes a unit and returns an outcome; a worker keeps nothing else. So if a worker or a node dies, only the current
 rung of its units is lost, and the search repeats it elsewhere. Ray's own retries are off: the store counts attempts.
-If Ray itself fails, no attempt is counted; the runner submits nothing until Ray works again.
+If Ray itself fails, the search ends with an error, no attempt is counted, and the same command continues.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from nas.errors import NasError
-from nas.runners import _ray_errors, _ray_needs
+from nas.runners import _ray_cluster, _ray_errors
 from nas.runners._ray_cluster import RayCluster
 from nas.runners.contract import LATE_SECONDS, Run, interrupted_itself, too_slow
 from nas.runners.inline import InlineRunner
-from nas.work import Failure, FailureKind, Outcome, Progress, Work
+from nas.work import FailureKind, Outcome, Progress, Work
 
 if TYPE_CHECKING:
     from nas.runners.ray import RayOptions
 
 HEAR_SECONDS = 1.0  # between two reports of a unit, and between two requests for them
-SEVERAL = 3  # failures of Ray itself in a row, after which the runner stops submitting
+SEVERAL = 3  # failures of Ray itself in a row that end the search
 BROKEN = (ray.exceptions.RayError, ConnectionError)  # what a call of Ray raises if its processes are gone
 
 
@@ -39,7 +40,7 @@ BROKEN = (ray.exceptions.RayError, ConnectionError)  # what a call of Ray raises
 class _Submitted:
     """A unit that Ray has. number: counts all that were submitted. at: when, in seconds of the monotonic clock.
 
-    began: when the clock of its time limit started, as the board said last; a board that was started again forgets it.
+    began: when the clock of its time limit started, as the board said last.
     """
 
     work: Work
@@ -57,7 +58,7 @@ class RayRunner:
     isolates = True
 
     def __init__(self, options: RayOptions, run: Run | None = None):
-        self._options, self._run = options, run
+        self._run = run
         self._needs = {
             "num_cpus": options.cpus,
             "num_gpus": options.gpus,
@@ -66,102 +67,62 @@ class RayRunner:
         }
         self._cluster = RayCluster(options)
         self._running: dict[Any, _Submitted] = {}
-        self._waiting: list[Work] = []  # submitted while Ray does not work
         self._numbers = itertools.count()
-        self._failed = 0  # how often Ray failed since a unit last gave an outcome
-        self._failed_at, self._why = 0.0, ""
-        self._down = False
+        self._failures = 0  # of Ray since a unit last gave an outcome
+        self._failed_at = 0.0
         self._heard: tuple[float, _Heard] = (0.0, _Heard())
         self._closing = threading.Lock()  # a thread may ask for the progress while another one closes the runner
         self._closed = self._interrupting = False
         try:
-            self._attach()
+            most = self._cluster.units_at_once()
         except NasError:
             self._cluster.close()
             raise
-
-    def _attach(self) -> None:
-        """Set up what the runner needs in the connected Ray. Raises NasError if no node can hold a unit."""
-        most = self._cluster.units_at_once()
-        self.workers = self._options.workers or most
+        self.workers = options.workers or most
         self.capacity = self.workers + (self.workers == most)
         self._board: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
 
     def submit(self, work: Work) -> None:
-        if not self._down:
-            try:
-                submitted = _Submitted(work, next(self._numbers))
-                needs = _ray_needs.with_places(self._needs, work.probes)
-                if needs != self._needs:  # asking for the nodes may hang if Ray has just died, so only where it must be
-                    self._cluster.look_for(_ray_needs.by_name(needs))
-                with _ray_needs.accepted(needs):
-                    task = _unit.options(**needs, name=_ray_errors.name(work))
-                    self._running[task.remote(work, self._board, self._run, submitted.number)] = submitted
-                return
-            except BROKEN as error:
-                self._note_failure(time.monotonic(), _ray_errors.text(error))
-        self._waiting.append(work)
+        """Raises NasError if Ray has failed, refuses the needs of the unit, or can never fulfil them."""
+        submitted = _Submitted(work, next(self._numbers))
+        needs = _ray_cluster.with_places(self._needs, work.probes)
+        with self._working():
+            if needs != self._needs:  # asking for the nodes may hang if Ray has just died, so only where it must be
+                self._cluster.look_for(_ray_cluster.by_name(needs))
+            with _ray_cluster.accepted(needs):
+                task = _unit.options(**needs, name=_ray_errors.name(work))
+                self._running[task.remote(work, self._board, self._run, submitted.number)] = submitted
 
     def wait(self, timeout: float) -> list[Outcome]:
-        if self._down and not self._running:
-            self._recover(timeout)
-            return []
-        if not self._down:
-            self._submit_waiting()
         if not self._running:
             return []
-        try:
+        with self._working():
             ready, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout)
             if ready:  # and all others that have ended meanwhile
                 ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
-        except BROKEN as error:
-            return self._lost_all(error)
         return [outcome for reference in ready for outcome in self._ended(reference)] + self._overdue()
 
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """Raise NasError if Ray fails inside the block."""
+        try:
+            yield
+        except BROKEN as error:
+            raise self._cluster.failed(_ray_errors.text(error)) from error
+
     def _ended(self, reference: Any) -> list[Outcome]:
-        """The outcome of a task that has ended, if it has one. Raises the NasError that a unit raised."""
+        """The outcome of a task that has ended, if it has one. Raises NasError if a unit did, or if Ray has failed."""
         submitted = self._running.pop(reference)
         outcome = _outcome(reference, submitted.work)
         if outcome is None:
             return [] if self._interrupting else [interrupted_itself(submitted.work)]
-        if outcome.failure is not None and outcome.failure.kind is FailureKind.INFRASTRUCTURE:
-            self._note_failure(submitted.at, outcome.failure.message)
-        else:
-            self._failed, self._down = 0, False
-            self._cluster.works()
+        if outcome.failure is None or outcome.failure.kind is not FailureKind.INFRASTRUCTURE:
+            self._failures = 0
+        elif submitted.at >= self._failed_at:  # else it is lost by an earlier failure, such as that of its node
+            self._failures, self._failed_at = self._failures + 1, time.monotonic()
+            if self._failures == SEVERAL:
+                raise self._cluster.failed(outcome.failure.message)
         return [outcome]
-
-    def _note_failure(self, submitted_at: float, why: str) -> None:
-        """Count a failure of Ray. The units that it had at an earlier failure are lost by that one."""
-        if submitted_at >= self._failed_at:
-            self._failed, self._failed_at, self._why = self._failed + 1, time.monotonic(), why
-        self._down = self._failed >= SEVERAL
-
-    def _lost_all(self, error: Exception) -> list[Outcome]:
-        """Ray does not answer: all running units are lost."""
-        lost, self._running = self._running, {}
-        self._why, self._failed, self._down = _ray_errors.text(error), SEVERAL, True
-        failure = Failure(FailureKind.INFRASTRUCTURE, self._why)
-        return [_failed(each.work, failure) for each in lost.values()]
-
-    def _recover(self, timeout: float) -> None:
-        """Connect again and submit what waits, if it is time to. Raises NasError after several failed tries."""
-        with self._closing:
-            if not self._cluster.again(timeout, f"{self._why.rstrip('.')}."):
-                return
-            try:
-                self._attach()
-            except (NasError, *BROKEN) as error:
-                self._why = str(error)
-                return
-            self._heard = (0.0, _Heard())
-        self._failed, self._down = 0, False
-        self._submit_waiting()
-
-    def _submit_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for work in waiting:
-            self.submit(work)
 
     def _overdue(self) -> list[Outcome]:
         """End the units that run longer than they may and do not notice it themselves, as in a long call of C."""
@@ -184,8 +145,6 @@ class RayRunner:
         return {key: progress for key, progress in known.items() if key in running}
 
     def _hear(self) -> _Heard:
-        if self._down:
-            return _Heard()
         asked, known = self._heard
         with self._closing:
             if self._closed:
@@ -205,14 +164,15 @@ class RayRunner:
     def interrupt(self, seconds: float) -> list[Outcome]:
         """Cancel the running units: Ray raises KeyboardInterrupt in the worker, and the unit saves its state."""
         self._interrupting = True
-        self._waiting.clear()
-        for reference in self._running:
-            ray.cancel(reference, force=False)
-        outcomes, end = [], time.monotonic() + seconds
-        while self._running and (left := end - time.monotonic()) > 0:
-            outcomes += self.wait(left)
-        for reference in self._running:
-            ray.cancel(reference, force=True)
+        outcomes: list[Outcome] = []
+        end = time.monotonic() + seconds
+        with contextlib.suppress(NasError, *BROKEN):  # the units are given back in any case
+            for reference in self._running:
+                ray.cancel(reference, force=False)
+            while self._running and (left := end - time.monotonic()) > 0:
+                outcomes += self.wait(left)
+            for reference in self._running:
+                ray.cancel(reference, force=True)
         self._running.clear()
         return outcomes
 
@@ -225,7 +185,6 @@ class RayRunner:
                     ray.cancel(reference, force=True)
                 ray.kill(self._board)
         self._running.clear()
-        self._waiting.clear()
         self._cluster.close()
 
 
@@ -236,11 +195,8 @@ def _outcome(reference: Any, work: Work) -> Outcome | None:
     except ray.exceptions.TaskCancelledError:
         return None
     except ray.exceptions.RayError as error:
-        return _failed(work, _ray_errors.failure(error, work))
-
-
-def _failed(work: Work, failure: Failure) -> Outcome:
-    return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
+        failure = _ray_errors.failure(error, work)
+        return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
 
 
 class _OnWorker(InlineRunner):
