@@ -21,7 +21,7 @@ import torch
 
 from nas.errors import NasError
 from nas.exports import graphs
-from nas.exports.bundle.construction import bundled
+from nas.exports.bundle import bundled
 from nas.exports.checking import example_inputs
 from nas.exports.formats.huggingface import folder
 from nas.exports.formats.onnx import written

@@ -279,11 +279,6 @@ def _triton(
     return out
 
 
-def _plain(q: Tensor, k: Tensor, v: Tensor, *, dropout: float, **options: Any) -> Tensor:
-    """The definition; with dropout, which the definition does not draw, PyTorch's own attention."""
-    return sdpa(q, k, v, dropout=dropout, **options) if dropout else attention_reference(q, k, v, **options)
-
-
 OPERATION = register(
     Operation(
         name="attention",
@@ -322,6 +317,5 @@ OPERATION = register(
         sizes=asked.SIZES,
         flags=asked.FLAGS,
         lean=asked.lean,
-        plain=_plain,
     )
 )

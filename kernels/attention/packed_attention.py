@@ -294,7 +294,6 @@ OPERATION = register(
         problems=_problems,
         default=_default,
         lean=_lean,
-        plain=_sdpa,
         sizes=SIZES,
         flags=FLAGS,
     )

@@ -24,6 +24,7 @@ Configuration = Mapping[str, Value]
 
 # allowed in all configurations for a CPU: the largest number of threads that the launcher computes on
 THREADS = "threads"
+OF_TORCH = ("sdpa", "torch")  # implementations that are a function of PyTorch
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Operation:
     lean             the implementation that replaces the definition, in float64, if the definition would fill the
                      memory; None if the problem is small enough
     plain            plain PyTorch code to run inside `kernels.dispatch.plain()` instead of the definition, if the
-                     definition takes one step per position, reads numbers back from the device, or has no dropout
+                     definition takes one step per position or reads numbers back from the device
     """
 
     name: str
@@ -155,8 +156,9 @@ class Operation:
 
     @property
     def in_plain_torch(self) -> Callable[..., Any]:
-        """The code that runs inside `kernels.dispatch.plain()`."""
-        return self.plain or self.reference
+        """The code that runs inside `kernels.dispatch.plain()`: PyTorch's own function if it is an implementation."""
+        own = next((self.implementations[name].call for name in OF_TORCH if name in self.implementations), None)
+        return own or self.plain or self.reference
 
     def problem(self, device: str, dtype: str, sizes: tuple[int, ...], flags: tuple[Value, ...] = ()) -> Problem:
         """The problem with these sizes and flags, in the order of the operation. Raises ValueError if their number is

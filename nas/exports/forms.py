@@ -1,15 +1,18 @@
 """Definitions for graphs of operators, which replace definitions of the blocks: without loops over positions, and
 without a number of chunks or tiles that depends on the length.
 
-Each has the arguments and the results of the definition that it replaces (`FORMS`). Its text is put into that module
-under that name, and uses the imports of the module. One chunk or one tile holds the whole sequence, and masks select
-the same pairs of positions: the results are the same, but work and memory grow as the square of the length. T time.
+Each has the arguments and the results of the definition that it replaces (`FORMS`). One chunk or one tile holds the
+whole sequence, and masks select the same pairs of positions: the results are the same, but work and memory grow as the
+square of the length. T time.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -106,13 +109,36 @@ FORMS: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 NUMBERS = {  # the same for numbers
-    ("kernels.linear_attention.decayed_linear_attention", "SLAB"): f"SLAB = {2**62}",  # positions of one pass
+    ("kernels.linear_attention.decayed_linear_attention", "SLAB"): 2**62,  # positions of one pass
 }
+OURS = ("kernels.", "searchspace.")
 
 
-def texts() -> dict[tuple[str, str], str]:
-    """The text of each form by the module and the name of the definition that it replaces."""
-    return NUMBERS | {
-        (module, name): inspect.getsource(form).replace(f"def {form.__name__}(", f"def {name}(")
-        for (module, name), form in FORMS.items()
-    }
+@contextmanager
+def for_graphs() -> Iterator[None]:
+    """Inside, the forms replace the definitions in every module. Other threads get the same results from them."""
+    with ExitStack() as changes:
+        for (module, name), form in {**FORMS, **NUMBERS}.items():
+            found = importlib.import_module(module)
+            places = [(found, name)]
+            if (module, name) in FORMS:
+                places = _places(getattr(found, name))
+            for place, used in places:
+                changes.enter_context(_replaced(place, used, form))
+        yield
+
+
+def _places(definition: Any) -> list[tuple[ModuleType, str]]:
+    """Where `definition` is a name of a module of ours."""
+    ours = [each for name, each in list(sys.modules.items()) if name.startswith(OURS)]
+    return [(each, name) for each in ours for name, value in list(vars(each).items()) if value is definition]
+
+
+@contextmanager
+def _replaced(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)

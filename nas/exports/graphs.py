@@ -1,29 +1,29 @@
 """Programs of torch.export for one model: the whole prompt, and one more symbol from a state.
 
-The model is that of `nas.exports.bundle`, so it is plain PyTorch. Batch and length are dynamic. A state is a list of
-tensors: the states of the blocks, in the order of their calls. B batch, T time, P positions read before, V vocabulary.
+The model runs as plain PyTorch, with the definitions of `nas.exports.forms`. Batch and length are dynamic. A state is
+a list of tensors: the states of the blocks, in the order of their calls. B batch, T time, P positions read before, V
+vocabulary.
 """
 
 from __future__ import annotations
 
-import sys
-import types
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from kernels.dispatch import plain
 from nas.errors import UsageError
 from nas.exports import steps
-from nas.exports.bundle.construction import blocks_of, bundled
+from nas.exports.bundle import blocks_of
 from nas.exports.checking import example_inputs
-from nas.exports.forms import texts
+from nas.exports.forms import for_graphs
 from nas.exports.steps import Prompt, Step, Whole
 from searchspace.model.architecture import Architecture
+from searchspace.model.build import build
 from searchspace.registry import Configured
 
 CHUNKS = "divides a sequence into chunks, and a graph has a fixed number of them"
@@ -87,24 +87,24 @@ def _cannot_be_traced(block: Configured) -> bool:
 def programs(architecture: Architecture, weights: Mapping[str, Tensor]) -> Programs:
     """The programs with these weights. Raises UsageError, with the names of blocks, if they cannot be exported."""
     check(architecture)
-    with warnings.catch_warnings(), _module(architecture) as module, _without_cache():
+    with warnings.catch_warnings(), plain(), for_graphs(), _without_cache():
         warnings.simplefilter("ignore")  # torch warns of its own code
         try:
-            return _programs(architecture, module, weights)
+            return _programs(architecture, weights)
         except UsageError:
             # A second trace, in which a size of one is no special case. It comes second, because it may exclude one.
             with torch.fx.experimental._config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
-                return _programs(architecture, module, weights)
+                return _programs(architecture, weights)
 
 
-def _programs(architecture: Architecture, module: Any, weights: Mapping[str, Tensor]) -> Programs:
-    net = module.model()
+def _programs(architecture: Architecture, weights: Mapping[str, Tensor]) -> Programs:
+    net = build(architecture)
     net.load_state_dict(dict(weights))
     net.eval()
     why = _why_no_state(architecture, net)
     if not why:
         try:
-            made = _with_state(architecture, net, module)
+            made = _with_state(architecture, net)
             _compare(architecture, net, made)
             return made
         except UsageError as error:
@@ -116,15 +116,15 @@ def _programs(architecture: Architecture, module: Any, weights: Mapping[str, Ten
     return made
 
 
-def _with_state(architecture: Architecture, net: nn.Module, module: Any) -> Programs:
+def _with_state(architecture: Architecture, net: nn.Module) -> Programs:
     """The prompt with its state as an output, and the decode step."""
     inputs, pair = example_inputs(architecture, TRACED[1], TRACED[0]), architecture.root.name == "encoder_decoder"
-    prompt = Prompt(net, module)
+    prompt = Prompt(net)
     with torch.no_grad():
         _, *state = prompt(*inputs)
     layout = prompt.layout
     made = _exported(architecture, prompt, inputs, _dynamic(inputs))
-    step, states = Step(net, module, layout, pair=pair), tuple(steps.names(layout, pair=pair))
+    step, states = Step(net, layout, pair=pair), tuple(steps.names(layout, pair=pair))
     arguments = (inputs[-1][:, :1].clone(), *state)
     decode = _exported(architecture, step, arguments, ({0: torch.export.Dim.DYNAMIC}, tuple(map(steps.sizes, states))))
     return Programs(made, decode, _input_names(architecture), states, "", inputs, (prompt, step))
@@ -174,19 +174,6 @@ def _why_no_state(architecture: Architecture, net: Any) -> str:
         return f"{', '.join(net.cannot_stream)} cannot read a sequence in pieces"
     found = sorted(WINDOWED & {each.type.name for each in blocks_of(architecture)})
     return f"{', '.join(found)} keeps a number of positions that changes" if found else ""
-
-
-@contextmanager
-def _module(architecture: Architecture) -> Iterator[Any]:
-    """The module of the one-file export."""
-    name = f"exported_{architecture.short}"
-    module = types.ModuleType(name)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        exec(compile(bundled(architecture, forms=texts()), f"{name}.py", "exec"), module.__dict__)
-        yield module
-    finally:
-        sys.modules.pop(name, None)
 
 
 def _without_cache() -> Any:

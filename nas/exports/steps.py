@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from searchspace.contract import Context, Streams
+
 PAIR = {"k": "k_new", "v": "v_new"}  # new keys and values wait next to the others until there are many
 OPEN = {"k": 2, "v": 2, "keys": 1, "memory": 1}  # the dimension of a state whose size follows from a length
 POSITIONS = "state_positions"
@@ -32,20 +34,20 @@ class Whole(nn.Module):
 class Prompt(nn.Module):
     """tokens: [B, T], or a source [B, S] and a target [B, T] -> logits [B, T, V] and the state after them."""
 
-    def __init__(self, net: Any, module: Any) -> None:
+    def __init__(self, net: Any) -> None:
         super().__init__()
-        self.net, self.module = net, module
+        self.net = net
         self.layout: Layout = []
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        streams, tokens = self.module.Streams(), inputs[-1]
+        streams, tokens = Streams(), inputs[-1]
         if len(inputs) == 2:
-            context = self.module.Context()
+            context = Context()
             context.memory = self.net.encode(inputs[0], context)
             context.streams = streams
             logits = self.net.decode(tokens, context)
         else:
-            logits = self.net(tokens, self.module.Context(streams=streams))
+            logits = self.net(tokens, Context(streams=streams))
         slots = [_joined(slot) for slot in streams.slots]
         self.layout = [tuple(slot) for slot in slots]
         states = tuple(state for slot in slots for state in slot.values())
@@ -57,20 +59,21 @@ class Prompt(nn.Module):
 class Step(nn.Module):
     """token: [B, 1] and the state -> logits [B, 1, V] and the next state. pair: whether there is an encoder."""
 
-    def __init__(self, net: Any, module: Any, layout: Layout, *, pair: bool) -> None:
+    def __init__(self, net: Any, layout: Layout, *, pair: bool) -> None:
         super().__init__()
-        self.net, self.module, self.layout, self.pair = net, module, layout, pair
+        self.net, self.layout, self.pair = net, layout, pair
         self.counts = POSITIONS in names(layout, pair=pair)
 
     def forward(self, token: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        streams, waiting = self.module.Streams(), list(states)
+        streams, waiting = Streams(), list(states)
         streams.slots = [{name: waiting.pop(0) for name in slot} for slot in self.layout]
         if self.counts:
-            streams.length = waiting[0].item()
-            torch._check(streams.length >= 1)
+            length: Any = waiting[0].item()
+            torch._check(length >= 1)
+            streams.length = length
         else:
             streams.length = next(slot["k"].shape[2] for slot in streams.slots if "k" in slot)
-        context = self.module.Context(streams=streams)
+        context = Context(streams=streams)
         if self.pair:
             context.memory = token.new_zeros(0)  # its keys and values are in the state
         logits = (self.net.decode if self.pair else self.net)(token, context)

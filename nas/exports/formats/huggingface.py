@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.exports.bundle.construction import bundled
+from nas.exports.bundle import bundled
 from nas.exports.formats.safetensors import packed
 from nas.exports.native import native
 from nas.exports.paths import inside
@@ -62,7 +62,7 @@ def _remote(winner: Winner, state: Mapping[str, Tensor], special: Mapping[str, i
     return {
         "config.json": _json(config(winner, special)),
         "model.safetensors": packed(_once({f"model.{name}": value for name, value in state.items()}, winner)),
-        "architecture.py": bundled(winner.architecture, always_streams=True).encode(),
+        "architecture.py": bundled(winner.architecture).encode(),
         "configuration_tessera.py": _configuration(winner),
         "modeling_tessera.py": _modeling(winner),
     }
@@ -114,7 +114,7 @@ def config(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
 
 def streams(winner: Winner) -> bool:
     """Whether the model keeps a state between pieces."""
-    from nas.exports.bundle.construction import architecture_model
+    from nas.exports.bundle import architecture_model
 
     return not getattr(architecture_model(winner.architecture), "cannot_stream", ["an encoder"])
 
@@ -136,7 +136,7 @@ def _generation(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
 
 def _shared(winner: Winner) -> dict[str, str]:
     """Shared parameters: {each further name: the first name}."""
-    from nas.exports.bundle.construction import architecture_model
+    from nas.exports.bundle import architecture_model
 
     places: dict[int, list[str]] = defaultdict(list)
     for name, parameter in architecture_model(winner.architecture).named_parameters(remove_duplicate=False):

@@ -25,7 +25,7 @@ def text(winner: Winner) -> str:
     """The file. Its docstring has the lineage of the trial."""
     import yaml
 
-    from nas.exports.bundle.construction import bundled
+    from nas.exports.bundle import bundled
 
     shown = {name: winner.origin[name] for name in SHOWN if winner.origin.get(name)}
     head = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110).rstrip() if shown else ""

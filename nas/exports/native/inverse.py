@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.errors import UsageError
-from nas.exports.bundle.construction import blocks_of
+from nas.exports.bundle import blocks_of
 from nas.published.layout import Rule
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture

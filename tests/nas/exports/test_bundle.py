@@ -1,5 +1,7 @@
-"""One file of Python is the model: equal outputs and gradients, only its blocks, and clean to a linter."""
+"""One file of Python is the model: its modules unchanged, equal outputs and gradients, and torch only."""
 
+import importlib
+import inspect
 import subprocess
 import sys
 import types
@@ -7,7 +9,7 @@ import types
 import pytest
 import torch
 
-from nas.exports.bundle.construction import bundled
+from nas.exports.bundle import bundled
 from nas.exports.checking import example_inputs
 from nas.exports.formats.safetensors import packed
 from searchspace import zoo
@@ -26,22 +28,34 @@ body:
 """
 SAMPLE = ["transformer_modern", "transformer", "seq2seq_lstm", "reformer", "funnel_shared", "universal_transformer"]
 SAMPLE += ["long_short_transformer", "vit"]
+CHILD = """
+import sys
+for hidden in ("nas", "searchspace", "kernels", "tuner", "triton", "numpy"):
+    sys.modules[hidden] = None
+import torch, model
+operators = torch._C._dispatch_get_all_op_names()
+assert not [each for each in operators if each.startswith("tessera")], "it registers operators of ours"
+net = model.load_weights(model.model(), "model.safetensors")
+logits = net(torch.arange(8).view(1, 8))
+compiled = torch.compile(net, fullgraph=True, backend="eager")(torch.arange(8).view(1, 8))
+assert torch.equal(logits, compiled)
+torch.save(logits, "logits.pt")
+"""
 
 
 def loaded(architecture):
-    """The module of the file, executed, and its text."""
-    text = bundled(architecture)
+    """The module of the file, executed."""
     module = types.ModuleType(f"exported_{architecture.short}")
-    sys.modules[module.__name__] = module  # dataclasses look their module up
-    exec(compile(text, "model.py", "exec"), module.__dict__)
-    return module, text
+    sys.modules[module.__name__] = module  # its own modules are below it
+    exec(compile(bundled(architecture), "model.py", "exec"), module.__dict__)
+    return module
 
 
 def pair(architecture):
     """Our model, and that of the file with the same weights."""
     torch.manual_seed(0)
     ours = build(architecture).eval()
-    module, _ = loaded(architecture)
+    module = loaded(architecture)
     theirs = module.model().eval()
     theirs.load_state_dict(ours.state_dict())
     return ours, theirs, module
@@ -67,45 +81,26 @@ def test_a_model_that_streams_streams_from_the_file():
     ours, theirs, module = pair(Architecture.parse(SEVERAL))
     tokens = torch.arange(12).view(1, 12)
     kept, state = module.Streams(), Streams()
-    pieces = [
-        (ours(piece, Context(streams=state)), theirs(piece, module.Context(streams=kept)))
-        for piece in tokens.split(5, dim=1)
-    ]
-
-    for one, other in pieces:
+    for piece in tokens.split(5, dim=1):
+        one, other = ours(piece, Context(streams=state)), theirs(piece, module.Context(streams=kept))
         assert torch.allclose(one, other, atol=1e-5)
-    assert kept.nbytes() == state.nbytes()
 
 
-def test_the_file_holds_the_blocks_in_use_and_their_sources():
-    _, text = loaded(Architecture.parse(SEVERAL))
+def test_the_file_holds_the_modules_of_the_blocks_in_use_unchanged():
+    sources = loaded(Architecture.parse(SEVERAL)).SOURCES
 
-    assert "class GRU(" in text
-    assert "https://arxiv.org/abs/1406.1078" in text
-    for absent in ("class Lstm", "class LinearAttention", "triton", "tuned", "def cost(", "Capabilities", "plain()"):
-        assert absent not in text
+    assert "https://arxiv.org/abs/1406.1078" in sources["searchspace.primitives.recurrence.gru"]
+    assert not [name for name in sources if "lstm" in name or "linear_attention" in name or "triton" in name]
+    for name in sources.keys() - {"kernels.dispatch"}:
+        assert sources[name] == inspect.getsource(importlib.import_module(name)), name
 
 
 def test_the_file_needs_torch_only_and_loads_its_weights(tmp_path):
     architecture = Architecture.parse(SEVERAL)
-    ours, _, module = pair(architecture)
-    (tmp_path / "model.safetensors").write_bytes(packed(ours.state_dict()))
-    theirs = module.load_weights(module.model(), str(tmp_path / "model.safetensors"))
-    tokens = torch.arange(8).view(1, 8)
-    imported = [line for line in loaded(architecture)[1].splitlines() if line.startswith(("import", "from"))]
+    model = build(architecture).eval()
+    (tmp_path / "model.py").write_text(bundled(architecture))
+    (tmp_path / "model.safetensors").write_bytes(packed(model.state_dict()))
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, cwd=tmp_path)
 
-    assert torch.allclose(ours(tokens), theirs(tokens), atol=1e-5)
-    outside = {line.split()[1].partition(".")[0] for line in imported}
-    assert outside - sys.stdlib_module_names == {"torch"}
-
-
-def test_the_files_pass_a_linter(tmp_path):
-    for name in SAMPLE:
-        (tmp_path / f"{name}.py").write_text(loaded(zoo.load(name, "tiny"))[1])
-    found = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E4,E7,E9,F,I,UP,B006", str(tmp_path)],
-        capture_output=True,
-        text=True,
-    )
-
-    assert found.returncode == 0, found.stdout
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert torch.allclose(torch.load(tmp_path / "logits.pt"), model(torch.arange(8).view(1, 8)), atol=1e-5)
