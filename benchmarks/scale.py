@@ -1,7 +1,7 @@
 """Large studies: `python -m benchmarks.scale [--trials 100000] [--storage URL] [--json]`.
 
 Fills a database with a study that looks like the result of a search: 25 choices, two objectives, two rungs with
-successive halving, 1 % failures, metrics, a curve and checksums. Then it times whole commands, each in a new process:
+successive halving, 1 % failures, metrics and a curve. Then it times whole commands, each in a new process:
 elapsed time, CPU time of the command (without that of a PostgreSQL server) and its peak memory. `resume` rebuilds the
 state of a stopped search and makes its next proposal. Without --storage the database is a temporary SQLite file.
 """

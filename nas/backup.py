@@ -15,7 +15,7 @@ from nas.errors import NasError, StoreError, UsageError
 from nas.files import check_writable
 from nas.store.database.engine import file_of, parse
 from nas.store.database.secrets import redacted, shown
-from nas.store.migrate import VERSION_TABLE
+from nas.store.schema import VERSION_TABLE
 
 
 def backup(where: str | Path, target: Path) -> int:

@@ -30,6 +30,7 @@ EXTRAS = {  # extra -> (what it is for, its packages)
     "tables": ("tables in Parquet", ("pyarrow",)),
 }
 LEAST_DISK_GIB = 1.0
+SHOWN = 5  # faults of a database
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def examine(storage: str | None = None) -> Iterator[Finding]:
     storage = storage or os.environ.get(location.VARIABLE)
     yield _tried("database", lambda: _database(storage))
     if storage is not None:
-        yield from _damage(storage)
+        yield _tried("integrity", lambda: _integrity(storage))
 
 
 def _tried(name: str, check: Callable[[], tuple[bool, str]]) -> Finding:
@@ -158,25 +159,12 @@ def _database(storage: str | None) -> tuple[bool, str]:
     return True, f"{location.shown(storage)} holds {', '.join(names) or 'no study yet'}"
 
 
-def _damage(storage: str) -> Iterator[Finding]:
-    """One finding for each damaged row, or one that says that there is none."""
-    from nas.store.upkeep.damage import MOST, damage
-
-    found: list[str] = []
-
-    def check() -> tuple[bool, str]:
-        with open_reader(storage) as store:
-            found.extend(str(each) for each in damage(store.database))
-        return not found, "the file, its values, checksums and references are in order"
-
-    finding = _tried("damage", check)
-    if finding.ok or not found:
-        yield finding
-    for each in found[:MOST]:
-        yield Finding("damage", False, each)
+def _integrity(storage: str) -> tuple[bool, str]:
+    with open_reader(storage) as store:
+        found = store.faults()
     if found:
-        advice = "keep a copy; take your last backup, or go on with the rows that can still be read"
-        yield Finding("damage", False, f"{len(found)} findings: {advice}")
+        return False, f"{'; '.join(found[:SHOWN])}. Keep a copy, then take your last backup (`nas backup` makes one)"
+    return True, "the database finds no fault in its file"
 
 
 CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {

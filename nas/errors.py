@@ -34,9 +34,9 @@ class StoreError(NasError):
 
 
 class DamageError(StoreError):
-    """The study database is damaged. The command line adds the damaged rows to the message."""
+    """The study database is damaged."""
 
     @classmethod
     def of_row(cls, row: str, found: str) -> DamageError:
         """An error about one row, such as "table trial, number 3"."""
-        return cls(f"The study database is damaged: {row}: {found}. `nas doctor --storage FILE` lists all that is.")
+        return cls(f"The study database is damaged: {row}: {found}. Take your last backup.")

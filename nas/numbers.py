@@ -1,8 +1,7 @@
 """The numbers of trials, and what people call them: trial 7, or final 2.
 
 The trials of the search and those of the finals are numbered separately. A final has the number FIRST_FINAL + its
-place among the finals. Earlier versions numbered finals as trials of the search. Such a final keeps that number, and
-the store finds it by both.
+place among the finals.
 """
 
 from __future__ import annotations
@@ -15,22 +14,19 @@ _ADDRESS = re.compile(r"(?P<number>[0-9]{1,11})|final-(?P<final>[1-9][0-9]{0,8})
 
 
 def final_of(number: int) -> int | None:
-    """The number among the finals, from 1, that follows from the number of a trial; None if none follows."""
+    """The number of a trial among the finals, from 1; None for a trial of the search."""
     return number - FIRST_FINAL + 1 if FIRST_FINAL <= number <= LAST else None
 
 
-def name_of(number: int, final: int | None = None) -> str:
-    """What people call a trial: trial 7, or final 2.
-
-    final: its number among the finals. Only the finals of earlier versions need it.
-    """
-    final = final_of(number) if final is None else final
+def name_of(number: int) -> str:
+    """What people call a trial: trial 7, or final 2."""
+    final = final_of(number)
     return f"trial {number}" if final is None else f"final {final}"
 
 
-def address_of(number: int, final: int | None = None) -> str:
+def address_of(number: int) -> str:
     """As `name_of`, as it is written after STUDY: and in the addresses of pages: 7, or final-2."""
-    final = final_of(number) if final is None else final
+    final = final_of(number)
     return str(number) if final is None else f"final-{final}"
 
 

@@ -35,8 +35,7 @@ from nas.numbers import LAST
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
 from nas.store.database import secrets
-from nas.store.limits import LONGEST_LEASE
-from nas.store.records import SEARCH
+from nas.store.records import LONGEST_LEASE, SEARCH
 from nas.upkeep.places import check_storage
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
@@ -138,7 +137,7 @@ class Study:
         Abandoned units come first, then trials that continue to their next rung, then new ones, as far as the budget
         goes. The budget's minutes apply to `nas search` only. If there is nothing to do and no unit runs, the search
         has ended: trials that wait for a promotion are stopped. Raises ValueError for a count that is no positive whole
-        number, and for a lease that is not positive or longer than `nas.store.limits.LONGEST_LEASE`.
+        number, and for a lease that is not positive or longer than `nas.store.records.LONGEST_LEASE`.
         """
         if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
             raise ValueError(f"count must be a positive whole number, but got {count!r}.")

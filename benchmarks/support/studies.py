@@ -22,8 +22,6 @@ from nas.engine import launch
 from nas.metrics import CURVE
 from nas.store import drawings, models
 from nas.store.database.engine import Database, parse
-from nas.store.upkeep.checksums import of_unit
-from nas.store.upkeep.filling import fill_rows
 from searchspace.language import canonical
 from searchspace.model.architecture import HASH_VERSION, Architecture
 
@@ -71,7 +69,6 @@ def fill(storage: str, name: str, trials: int, *, metrics: int = 5, seed: int = 
             rows = made.rows(range(first, min(first + AT_ONCE, trials)))
             database.write(lambda connection, rows=rows: _insert_all(connection, rows))
         database.write(lambda connection: _count(connection, study.id, made.sequence))
-        database.write(fill_rows)
     finally:
         database.close()
 
@@ -122,7 +119,7 @@ CHANGED = {  # the columns that differ in a copy; `trials` and `units` are their
 
 def multiply(storage: str, name: str, copies: int) -> None:
     """Add copies of the trials of a study, within PostgreSQL. Only commands that summarise the study can use them:
-    their hashes are not those of their architectures, and their checksums are those of the originals."""
+    their hashes are not those of their architectures."""
     database = Database(parse(storage))
     with database.engine.begin() as connection:
         count = {
@@ -251,7 +248,7 @@ class _Made:
         unit = {"id": self.sequence, "study_id": self._study, "trial_id": trial, "kind": "train", "rung": rung}
         unit |= {"steps": STEPS[rung], "state": "failed" if values is None else "done", "owner": "host", "attempts": 1}
         unit |= {"released": 0, "seconds": SECONDS, "device": "cpu", "sequence": self.sequence, "token": f"{trial:x}"}
-        unit |= {"checkpoint_uri": None, "checkpoint_sha256": None, "checksum": None, **error}
+        unit |= {"checkpoint_uri": None, "checkpoint_sha256": None, **error}
         rows["unit"].append(unit)
         if values is None:
             return
@@ -263,6 +260,5 @@ class _Made:
             own | {"name": f"metric {place}", "step": STEPS[rung], "value": self._draw.random()}
             for place in range(self._metrics)
         ]
-        unit["checksum"] = of_unit(unit, objectives, metrics, ())
         rows["objective_value"] += objectives
         rows["metric"] += metrics

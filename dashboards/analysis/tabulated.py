@@ -62,11 +62,11 @@ class Tabulated:
 
     def name(self, number: int) -> str:
         """What people call a trial: trial 7, or final 2."""
-        return name_of(number, self.final(number))
+        return name_of(number)
 
     def address(self, number: int) -> str:
         """The end of the address of its page: 7, or final-2."""
-        return address_of(number, self.final(number))
+        return address_of(number)
 
     def numbered(self, number: int) -> int | None:
         """The number under which a trial is here; None if it is not. A final of an earlier version has two."""

@@ -54,7 +54,7 @@ def trials_table(ask: Ask) -> Table:
         per_page=per_page,
         sort=key,
         descending=descending,
-        links=[f"{ask.of.address}/trials/{address_of(row['trial'], row['final'])}" for row in shown],
+        links=[f"{ask.of.address}/trials/{address_of(row['trial'])}" for row in shown],
         empty="No trial matches." if len(table) else "No trial yet.",
         chosen=parameters.trials("trials", MOST),
     )

@@ -62,20 +62,13 @@ class Source:
                 self._studies.clear()
             if self._reader is None:
                 self._reader = open_reader(self.where, wait=WAIT, retry=WAIT, cache_kib=CACHE_KIB)
-                self._opened = self._identity(self._reader.is_copy)
+                self._opened = _identity(self._file)
             return self._reader
 
     @property
     def is_same(self) -> bool:
         """Whether the file is still the one that was opened."""
-        return self._reader is not None and self._opened == self._identity(self._reader.is_copy)
-
-    def _identity(self, is_copy: bool) -> Any:
-        """A value that changes if another file takes the same path; for a copy, also if the original changes."""
-        if self._file is None:
-            return None
-        log = self._file.with_name(f"{self._file.name}-wal")
-        return [_stamp(path, contents=is_copy) for path in ([self._file, log] if is_copy else [self._file])]
+        return self._reader is not None and self._opened == _identity(self._file)
 
     def studies(self) -> list[StudyCache]:
         """The studies of this database. Raises StoreError."""
@@ -380,13 +373,13 @@ def slug_of(study: Study) -> str:
     return study.name if plain else f"~{study.id}"
 
 
-def _stamp(path: Path, *, contents: bool) -> tuple[int, ...] | None:
-    """A value that changes if another file takes this path; contents: also if the file is written. None: no file."""
+def _identity(file: Path | None) -> tuple[int, int] | None:
+    """A value that changes if another file takes this path. None: no file."""
     try:
-        found = path.stat()
+        found = None if file is None else file.stat()
     except OSError:
         return None
-    return (found.st_dev, found.st_ino, *((found.st_mtime_ns, found.st_size) if contents else ()))
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def _key(place: str, taken: dict[str, Source]) -> str:

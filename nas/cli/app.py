@@ -16,7 +16,7 @@ import typer
 import typer.main
 
 from nas.cli.collector import uncollected
-from nas.errors import AnswerProblem, DamageError, NasError
+from nas.errors import NasError
 from searchspace.errors import SpaceError
 
 INTERRUPTED = 130
@@ -123,9 +123,6 @@ def run(arguments: list[str] | None = None) -> NoReturn:
             command()(args=arguments, prog_name="nas")
         finally:
             sys.stdout.flush()
-    except (AnswerProblem, DamageError) as error:
-        found = _damage()
-        _fail(found or str(error), DamageError.exit_code if found else error.exit_code)
     except (NasError, SpaceError) as error:
         _fail(str(error), getattr(error, "exit_code", 2))
     except SystemExit as ended:
@@ -143,20 +140,8 @@ def run(arguments: list[str] | None = None) -> NoReturn:
             _fail(str(error), 1)
         if isinstance(error, OSError) and error.filename is not None:
             _fail(f"{error.filename}: {error.strerror}.", 1)
-        if (damaged := _damage()) is None:
-            raise
-        _fail(damaged, 3)
+        raise
     sys.exit(0)
-
-
-def _damage() -> str | None:
-    """The damage of the database that the command read; None if it read none, or nothing is wrong with it."""
-    opening = sys.modules.get("nas.store.opening")
-    try:
-        found = None if opening is None else opening.damage_of_opened()
-    except Exception:  # the check itself failed: the first error says more
-        return None
-    return None if found is None else str(found)
 
 
 def _check_kernels(words: list[str]) -> None:

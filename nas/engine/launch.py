@@ -20,7 +20,7 @@ from nas.engine.learned import with_learned
 from nas.engine.loop import Search
 from nas.engine.settled import settle
 from nas.engine.units import kind_of_failure
-from nas.errors import AnswerProblem, NasError, StoreError, Unreachable, UsageError
+from nas.errors import StoreError, Unreachable, UsageError
 from nas.finals.again import check_ended
 from nas.finals.result import Report
 from nas.objectives.contract import Objective
@@ -28,10 +28,8 @@ from nas.report.console import Reporter
 from nas.report.header import Header, header
 from nas.runners.contract import LaterRunner, Runner
 from nas.store import Reader, Store, Study, Trial, open_store
-from nas.store.opening import damage_of_opened
 from nas.upkeep import cleaning
 from nas.upkeep.places import check_storage, make_checkpoints
-from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.wording import plural
 
@@ -128,15 +126,10 @@ def finals(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
 
 @contextmanager
 def _closed_after_an_error(store: Store) -> Iterator[None]:
-    """Close the store after an error. If its rows are damaged, that explains an error that the user cannot correct."""
     try:
         yield
-    except BaseException as error:
+    except BaseException:
         store.close()
-        is_clear = isinstance(error, NasError | SpaceError) or not isinstance(error, Exception)
-        is_clear &= not isinstance(error, AnswerProblem)  # schedulers and strategies learn from what the rows say
-        if not is_clear and (damaged := damage_of_opened()) is not None:
-            raise damaged from error
         raise
 
 
@@ -276,7 +269,6 @@ def enter(store: Store, config: SearchConfig) -> Study:
         except UsageError:
             pass  # another process created it a moment ago
     study = store.study(config.study)
-    store.check_study(study.id)
     if continuing.check_continues(store, study, config):
         store.add_space_version(study.id, config.space)
     kept = _continued(study, config)

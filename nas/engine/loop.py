@@ -248,7 +248,7 @@ class Search:
         if ended.recorded:
             self.reporter.ended(unit, ended.values, ended.failure, outcome)
         else:
-            self.reporter.say(f"{name_of(unit.number, unit.final)} rung {unit.rung}: another process has taken it over")
+            self.reporter.say(f"{name_of(unit.number)} rung {unit.rung}: another process has taken it over")
 
     def _ended(self, unit: Unit, outcome: Outcome) -> Ended:
         """Record an outcome. Raises NoMetric, with what to do, if an objective names a metric that is not there."""

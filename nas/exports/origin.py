@@ -11,7 +11,6 @@ from nas.config.schema import SearchConfig
 from nas.exports.header import MADE_BY
 from nas.exports.stored import StoredArchitecture
 from nas.latency.evidence import left_to_machines
-from nas.metrics import current
 from nas.report.finals import Entrant, FinalsResult
 from nas.schedulers import registry
 from nas.store import Reader, Study, Trial
@@ -45,7 +44,7 @@ def origin(
             "steps": trial.steps or 0,
             "horizon": horizon(config, trial, trial.steps or 0),
             "objectives": dict(trial.values),
-            "metrics": {} if trial.rung is None else current(store.metrics(study.id, trial.number, trial.rung)),
+            "metrics": {} if trial.rung is None else store.metrics(study.id, trial.number, trial.rung),
         },
     }
     if waiting := _pending(store, study, trial):
@@ -109,7 +108,7 @@ def _finals(store: Reader, study: Study, trained: Trial, finals: FinalsResult, e
         "final": trained.final,
         "seed": trained.seed,
         "steps": steps,
-        "metrics": current(store.metrics(study.id, trained.number, 0)),
+        "metrics": store.metrics(study.id, trained.number, 0),
         "all_seeds": {
             "objective": finals.objective,
             "validation": list(entrant.validation[steps]),

@@ -13,7 +13,6 @@ from nas.exports.origin import origin
 from nas.exports.paths import TRAINING
 from nas.exports.stored import StoredArchitecture, costs_at, stored
 from nas.numbers import FIRST_FINAL, address_of, name_of
-from nas.report import earlier
 from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial
 from nas.work import Checkpoint
@@ -43,12 +42,12 @@ class Winner:
     @property
     def name(self) -> str:
         """What people call it: trial 7, or final 2."""
-        return name_of(self.trial, self.final)
+        return name_of(self.trial)
 
     @property
     def address(self) -> str:
         """What follows the name of its study: 7, or final-2."""
-        return address_of(self.trial, self.final)
+        return address_of(self.trial)
 
     @property
     def architecture(self) -> Architecture:
@@ -66,7 +65,7 @@ class Winner:
 
 def best_number(store: Reader, study: Study) -> int:
     """The trial that won the finals; without finals the best trial. Raises NasError if no trial has finished."""
-    finals = _finals(store, study)
+    finals = reports.verdict(store, study)
     if finals:
         return finals.winner.trial
     best = reports.best(store, study, None, 1)
@@ -107,22 +106,15 @@ def _costs(architecture: Architecture, known: Mapping[str, int], metrics: Mappin
 
 
 def winner(store: Reader, study: Study, number: int) -> Winner:
-    """Trial `number`. Raises UsageError if there is none, DamageError if its rows do not agree with their checksums;
-    `weights` needs the store to be open."""
+    """Trial `number`. Raises UsageError if there is none; `weights` needs the store to be open."""
     trial = store.trial(study.id, number)
-    finals = _finals(store, study)
+    finals = reports.verdict(store, study)
     entrants = finals.entrants if finals else ()
     entrant = next((each for each in entrants if each.hash == trial.architecture_hash), None)
     trained = _trained(store, study, trial, finals, entrant)
-    for each in {trial.number, trained.number}:
-        store.check_result(study.id, each, verdict=entrant is not None)
     source = stored(store, study, trial)
     header = origin(store, study, trial, trained, source, finals, entrant)
     return Winner(trial.number, source, header, partial(_weights, store, study, trained), trial.final)
-
-
-def _finals(store: Reader, study: Study) -> FinalsResult | None:
-    return reports.verdict(store, study) or earlier.finals(store, study)
 
 
 def _trained(store: Reader, study: Study, trial: Trial, finals: FinalsResult | None, entrant: Entrant | None) -> Trial:

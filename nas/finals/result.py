@@ -167,9 +167,7 @@ class _Reading:
 
     def _on_test_data(self, trial: Trial) -> float:
         """The objective on test data; on validation data if the task has no test data."""
-        measured = metrics.lookup(
-            self.store.metrics(self.study.id, trial.number, 0), metrics.on_test(self.objective.name)
-        )
+        measured = self.store.metrics(self.study.id, trial.number, 0).get(metrics.on_test(self.objective.name))
         return trial.values[self.objective.name] if measured is None else measured
 
     def rank(self, result: Result) -> tuple[int, float]:

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from nas.errors import NasError, UsageError
-from nas.metrics import lookup
 from searchspace.cost import Cost, Shape
 from searchspace.errors import nearest
 from searchspace.model.architecture import Architecture
@@ -156,7 +155,7 @@ class MetricObjective(Objective):
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
         """The metric of this name. Raises NoMetric if there is none."""
-        value = lookup(metrics or {}, self.name)
+        value = (metrics or {}).get(self.name)
         if value is None:
             known = sorted(metrics or {})
             raise NoMetric(

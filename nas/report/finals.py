@@ -21,7 +21,6 @@ HALTING = (
     "FLOPs count the steps of halting that a trial took in the search, as in every other output; FLOPs in the finals "
     "count those that it took there. A baseline counts with those of the finals."
 )
-FIRST_BASELINE = "Transformer of the winner's size"  # the only one that earlier versions had
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +33,8 @@ class Entrant:
     value is the smallest or largest of at least three that were tried. note: how far a baseline is from its intended
     size. Costs are for one sequence. flops: with halting blocks at the depth that the trial measured in the search, as
     in every other output; for a baseline as flops_in_runs. flops_in_runs: at the depth that the runs of the finals
-    measured; None in a verdict of an earlier version, whose `flops` are these. training_flops: with all halting steps,
-    which is the most that training computes. tokens_per_second: None if it was not measured.
+    measured. training_flops: with all halting steps, which is the most that training computes. tokens_per_second: None
+    if it was not measured.
     """
 
     name: str
@@ -58,15 +57,15 @@ class Entrant:
     state_bytes: float
     activation_bytes: float
     tokens_per_second: float | None
-    flops_in_runs: float | None = None
+    flops_in_runs: float
 
     @property
     def halts_elsewhere(self) -> bool:
         """Whether halting blocks stopped at another depth in the finals than in the search."""
-        return self.flops_in_runs not in (None, self.flops)
+        return self.flops_in_runs != self.flops
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data. finals: `trials` by their numbers among the finals; null for those of earlier versions."""
+        """Plain data. finals: `trials` by their numbers among the finals."""
         return vars(self) | {
             "finals": {steps: [final_of(each) for each in some] for steps, some in self.trials.items()}
         }
@@ -199,18 +198,15 @@ def verdict(store: Reader, study: Study) -> FinalsResult | None:
         outdated = "units have ended since"
     elif not answers(found.document, study.config.get("finals")):
         outdated = "the search file has other finals now, and `nas search` has not ended them"
-    if "version" not in found.document:
-        return of_first_version(found.document, found.created_at, outdated)
     return _read(found.document, found.created_at, outdated)
 
 
 def answers(document: Mapping[str, Any], finals: Mapping[str, Any] | None) -> bool:
     """Whether a stored verdict answers a search file with these finals: it is of them, or `nas verdict` extended them.
 
-    Earlier versions did not store the finals of a verdict, so theirs answer all. So does each verdict if the file has
-    no finals.
+    If the file has no finals, each verdict answers it.
     """
-    if not finals or not finals.get("top") or "finals" not in document:
+    if not finals or not finals.get("top"):
         return True
     return finals in (document["finals"], document.get("extends"))
 
@@ -221,8 +217,7 @@ def _read(document: Mapping[str, Any], created_at: datetime, outdated: str) -> F
     return FinalsResult(
         **plain
         | _comparison(document, sign)
-        | {name: tuple(document[name]) for name in ("lengths", "tries", "out", "left_out")},
-        missing=tuple(document.get("missing", ())),  # earlier documents do not tell
+        | {name: tuple(document[name]) for name in ("lengths", "tries", "out", "missing", "left_out")},
         entrants=tuple(_entrant(each) for each in document["entrants"]),
         against=_by_length(document["against"]),
         controls={name: {**found, **_comparison(found, sign)} for name, found in document["controls"].items()},
@@ -257,44 +252,3 @@ def _entrant(found: Mapping[str, Any]) -> Entrant:
     lists = {name: {steps: tuple(each) for steps, each in _by_length(found[name]).items()} for name in LISTS}
     others = {"failed": _by_length(found["failed"]), "at_the_edge": tuple(found["at_the_edge"])}
     return Entrant(**{**found, **lists, **others})
-
-
-def of_first_version(document: Mapping[str, Any], created_at: datetime, outdated: str) -> FinalsResult:
-    """The finals in a document of the version that had one length and one baseline."""
-    steps, baseline = str(document["steps"]), document["baseline"]
-    entrants = [_of_first_entrant(each, steps, place == 0) for place, each in enumerate(document["finalists"])]
-    return _read(
-        {
-            **document,
-            "lengths": [document["steps"]],
-            "entrants": entrants + ([_of_first_entrant(baseline, steps)] if baseline else []),
-            "against": {steps: FIRST_BASELINE} if baseline else {},
-            "verdicts": {steps: document["verdict"]} if document["verdict"] else {},
-            **{name: [] for name in ("tries", "out", "left_out")},
-            "controls": {},
-            "word": document["verdict"] and document["verdict"]["word"],
-            "trend": None,
-            "savings": None,
-            "tuning_share": 0.0,
-        },
-        created_at,
-        outdated,
-    )
-
-
-def _of_first_entrant(found: Mapping[str, Any], steps: str, is_winner: bool = False) -> dict[str, Any]:
-    is_baseline = found["is_baseline"]
-    return {
-        "name": FIRST_BASELINE if is_baseline else f"trial {found['trial']}",
-        "role": "baseline" if is_baseline else "finalist",
-        "is_winner": is_winner,
-        **{name: found[name] for name in ("trial", "hash", "architecture", "parameters", "flops")},
-        **{name: {steps: found[name]} for name in ("validation", "test", "trials")},
-        "seeds": {steps: []},
-        "failed": {steps: 0},
-        **dict.fromkeys(("training_flops", "state_bytes", "activation_bytes"), 0.0),
-        "tokens_per_second": None,
-        "note": "",
-        "options": {},
-        "at_the_edge": [],
-    }

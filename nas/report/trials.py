@@ -199,10 +199,10 @@ def story_text(told: Mapping[str, Any], trial: str | None = None) -> str:
     trial: the name of the trial in commands, if STUDY:NUMBER is not enough.
     """
     parents = ", ".join(f"trial {number}" for number in told["parents"])
-    name = name_of(told["trial"], told["final"])
+    name = name_of(told["trial"])
     state = told["activity"] or told["state"]
     lines = [f"{told['study']} {name}: {state}; {told['operator']}{parents and f' of {parents}'}"]
-    trial = trial or f"{told['study']}:{address_of(told['trial'], told['final'])}"
+    trial = trial or f"{told['study']}:{address_of(told['trial'])}"
     lines += [evidence.sentence(name, found, trial) for name, found in told["evidence"].items()]
     if told["error"]:
         lines.append(f"{told['error']['kind']}: {reason(told['error']['text'] or '')}")

@@ -16,13 +16,10 @@ from sqlalchemy import Connection, bindparam, insert, select, type_coerce, updat
 from nas.metrics import CURVE
 from nas.store.finals import add_documents
 from nas.store.leases import NO_PROGRESS
-from nas.store.limits import double
 from nas.store.models import metric, objective_value, trial, unit
 from nas.store.records import TrialState, UnitKind, UnitState
 from nas.store.studies import next_in_sequence
 from nas.store.types import MOST_NAME, Moment, now, storable
-from nas.store.upkeep import checksums
-from nas.store.upkeep.checksums import of_unit
 
 if TYPE_CHECKING:
     from nas.documents import Documents
@@ -72,23 +69,27 @@ def finish(
     unit_id: int,
     owner: str,
     attempt: int,
-    *,
     objectives: Mapping[str, float],
-    metrics: Mapping[str, float],
-    curve: Sequence[tuple[int, float]],
-    checkpoint: tuple[str, str] | None,
-    seconds: float,
-    device: str,
+    metrics: Mapping[str, float] | None = None,
+    *,
     last: bool,
-    then: int | None,
-    documents: Mapping[str, Documents],
-    evidence: Mapping[str, Any],
+    then: int | None = None,
+    curve: Sequence[tuple[int, float]] = (),
+    checkpoint: tuple[str, str] | None = None,
+    seconds: float = 0.0,
+    device: str = "",
+    by_document: Mapping[str, Documents] | None = None,
+    evidence: Mapping[str, Any] | None = None,
 ) -> int | None:
     """Record what the unit gave -> its place in the study's sequence, None if the lease was lost.
 
-    After a probe `then` are the steps of the training unit that follows. It is queued in the same transaction, so no
-    crash can come between the two.
+    The same call again gives the same answer. curve: (step, training loss). checkpoint: (uri, SHA-256). last: no unit
+    follows, so the trial is complete. then: after a probe, the steps of the training unit that follows; it is queued in
+    the same transaction, so no crash can come between the two. by_document: the scores of single held-out documents, by
+    split. evidence: of a probe, how measured values were found, by objective, plain data. Raises ValueError for an
+    objective that is not finite.
     """
+    check_finite(objectives)
     row = connection.execute(_UNIT, {"unit_id": unit_id}).one()
     if row.attempts != attempt or row.owner != owner:
         return None
@@ -99,18 +100,15 @@ def finish(
     done: dict[str, Any] = {"state": UnitState.DONE, "lease_expires": None, "sequence": sequence, "seconds": seconds}
     done |= {"device": device, "checkpoint_uri": uri, "checkpoint_sha256": sha256}
     if row.kind == UnitKind.PROBE:
-        _learn_before_training(connection, row, objectives, then, evidence)
+        _learn_before_training(connection, row, objectives, then, evidence or {})
         values = dict(objectives)
     else:
         moved: dict[str, Any] = {"rung": row.rung, "steps": row.steps, "last_unit": unit_id}
         if last:
             moved |= {"state": TrialState.COMPLETE, "finished_at": row.time}
         values = connection.execute(_ADVANCE, moved | {"trial_id": row.trial_id}).scalar_one() | dict(objectives)
-    found = (
-        *_insert_values(connection, unit_id, row.steps, values, metrics, curve),
-        add_documents(connection, unit_id, documents),
-    )
-    done["checksum"] = of_unit({"kind": row.kind, "rung": row.rung, "steps": row.steps, **done}, *found)
+    _insert_values(connection, unit_id, row.steps, values, metrics or {}, curve)
+    add_documents(connection, unit_id, by_document or {})
     connection.execute(_END_UNIT, done | NO_PROGRESS | {"unit_id": unit_id})
     return sequence
 
@@ -120,13 +118,11 @@ def _learn_before_training(
 ) -> None:
     """Keep what a probe found among the trial's values, and queue the trial's first training unit."""
     assert steps is not None  # a probe is always followed by training
-    covered = select(*(trial.c[name] for name in checksums.TRIAL)).where(trial.c.id == probe.trial_id)
-    known = dict(connection.execute(covered).mappings().one())
-    known["cheap_values"] |= dict(objectives)
-    values: dict[str, Any] = {"cheap_values": known["cheap_values"]}
+    own = select(trial.c.cheap_values, trial.c.evidence).where(trial.c.id == probe.trial_id)
+    known = connection.execute(own).one()
+    values: dict[str, Any] = {"cheap_values": known.cheap_values | dict(objectives)}
     if evidence:
-        values["evidence"] = known["evidence"] = (known["evidence"] or {}) | dict(evidence)
-    values["checksum"] = checksums.of_row(known, checksums.TRIAL)
+        values["evidence"] = (known.evidence or {}) | dict(evidence)
     connection.execute(update(trial).where(trial.c.id == probe.trial_id).values(values))
     row = {"study_id": probe.study_id, "trial_id": probe.trial_id, "kind": UnitKind.TRAIN, "rung": 0, "steps": steps}
     row |= {"state": UnitState.QUEUED, "owner": None, "lease_expires": None, "attempts": 0, "released": 0}
@@ -138,11 +134,15 @@ def fail(
     unit_id: int,
     owner: str,
     attempt: int,
-    error: tuple[str, str],
-    seconds: float | None,
-    max_attempts: int | None,
+    kind: str,
+    text: str,
+    seconds: float | None = None,
+    *,
+    requeue: bool = False,
+    max_attempts: int = 3,
 ) -> Ending:
-    """Record why the unit failed. Below `max_attempts` it is queued again, otherwise its trial has failed."""
+    """Record why the unit failed. requeue: queue it again if it was tried less than `max_attempts` times, which leaves
+    its trial as it is; otherwise the trial has failed."""
     row = connection.execute(_UNIT, {"unit_id": unit_id}).one()
     if row.attempts != attempt:
         return Ending.LOST
@@ -152,11 +152,11 @@ def fail(
         return Ending.LOST
     if row.state == UnitState.FAILED:
         return Ending.FAILED
-    if max_attempts is not None and row.attempts - row.released < max_attempts:
+    if requeue and row.attempts - row.released < max_attempts:
         back = {"state": UnitState.QUEUED, "owner": None, "lease_expires": None}
         connection.execute(_END_UNIT, back | NO_PROGRESS | {"unit_id": unit_id})
         return Ending.REQUEUED
-    why = {"error_kind": error[0], "error_text": storable(error[1])}
+    why = {"error_kind": kind, "error_text": storable(text)}
     ended: dict[str, Any] = {"state": UnitState.FAILED, "lease_expires": None, "seconds": seconds}
     ended["sequence"] = next_in_sequence(connection, row.study_id)
     connection.execute(_END_UNIT, ended | why | NO_PROGRESS | {"unit_id": unit_id})
@@ -172,19 +172,23 @@ def _insert_values(
     values: Mapping[str, float],
     metrics: Mapping[str, float],
     curve: Sequence[tuple[int, float]],
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Insert the objectives, and the metrics with the curve -> the rows of both."""
-    objectives: list[dict[str, Any]] = [
-        {"unit_id": unit_id, "name": name, "value": double(name, value)} for name, value in values.items()
-    ]
+) -> None:
+    """Insert the objectives, and the metrics with the curve."""
+    objectives = [{"unit_id": unit_id, "name": name, "value": float(value)} for name, value in values.items()]
     if objectives:
         connection.execute(_INSERT_OBJECTIVES, objectives)
-    measured = {(CURVE, step): double(CURVE, value) for step, value in curve}
-    measured |= {(storable(name, MOST_NAME), steps): double(name, value) for name, value in metrics.items()}
+    measured = {(CURVE, step): float(value) for step, value in curve}
+    measured |= {(storable(name, MOST_NAME), steps): float(value) for name, value in metrics.items()}
     rows: list[dict[str, Any]] = [
         {"unit_id": unit_id, "name": name, "step": step, "value": None if math.isnan(value) else value}
         for (name, step), value in measured.items()
     ]
     if rows:
         connection.execute(_INSERT_METRICS, rows)
-    return objectives, rows
+
+
+def check_finite(objectives: Mapping[str, float]) -> None:
+    """Raise ValueError if an objective is not finite: such a unit must be recorded as failed."""
+    for name, value in objectives.items():
+        if not math.isfinite(value):
+            raise ValueError(f"Objective {name!r} must be finite, but got {value!r}: record the unit as failed.")

@@ -13,14 +13,13 @@ from sqlalchemy import Connection, insert, select
 from nas.store.models import document_score, trial, unit, verdict
 from nas.store.records import StoredVerdict
 from nas.store.types import now
-from nas.store.upkeep.checksums import of_document
 
 if TYPE_CHECKING:
     from nas.documents import Documents
 
 
-def add_documents(connection: Connection, unit_id: int, documents: Mapping[str, Documents]) -> list[dict[str, Any]]:
-    """Insert the scores of a unit -> the rows; documents: by split."""
+def add_documents(connection: Connection, unit_id: int, documents: Mapping[str, Documents]) -> None:
+    """Insert the scores of a unit; documents: by split."""
     rows = [
         {
             "unit_id": unit_id,
@@ -34,7 +33,6 @@ def add_documents(connection: Connection, unit_id: int, documents: Mapping[str, 
     ]
     if rows:
         connection.execute(insert(document_score), rows)
-    return rows
 
 
 def documents_of(connection: Connection, study_id: int, numbers: Collection[int], split: str) -> dict[int, Documents]:
@@ -52,16 +50,15 @@ def documents_of(connection: Connection, study_id: int, numbers: Collection[int]
     return {number: Documents(*scores) for number, *scores in connection.execute(statement)}
 
 
-def add_verdict(connection: Connection, study_id: int, document: dict[str, Any], token: str) -> None:
-    """Insert a verdict; a retry of the same call inserts nothing."""
+def add_verdict(connection: Connection, token: str, study_id: int, document: dict[str, Any]) -> None:
+    """Insert how the finals ended, as plain data; a retry of the same call inserts nothing."""
     if connection.execute(select(verdict.c.id).where(verdict.c.token == token).limit(1)).first() is None:
         row = {"study_id": study_id, "created_at": now(), "document": document, "token": token}
-        row["checksum"] = of_document(document)
         connection.execute(insert(verdict).values(row))
 
 
 def newest_verdict(connection: Connection, study_id: int) -> StoredVerdict | None:
-    """The newest verdict of a study, None if there is none."""
+    """How the finals ended, as stored last; None if no verdict was stored."""
     statement = select(verdict.c.created_at, verdict.c.document).where(verdict.c.study_id == study_id)
     row = connection.execute(statement.order_by(verdict.c.id.desc()).limit(1)).first()
     return None if row is None else StoredVerdict(row.created_at, row.document)

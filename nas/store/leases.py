@@ -8,9 +8,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Text, and_, bindparam, case, func, or_, select, update
 
-from nas.store.limits import double
 from nas.store.models import architecture, trial, unit, unit_is_open
-from nas.store.records import Owner, TrialState, Unit, UnitKind, UnitState
+from nas.store.records import LEASE_SECONDS, Owner, TrialState, Unit, UnitKind, UnitState
 from nas.store.types import MOST_TEXT, now
 from nas.work import Progress
 
@@ -77,9 +76,15 @@ def _unit(row: Any) -> Unit:
 
 
 def lease(
-    connection: Connection, study_id: int, owner: str, count: int, seconds: float, dead: Collection[str], token: str
+    connection: Connection,
+    token: str,
+    study_id: int,
+    owner: str,
+    count: int = 1,
+    seconds: float = LEASE_SECONDS,
+    dead_owners: Collection[str] = (),
 ) -> list[Unit]:
-    """Lease to `owner` up to `count` units that are free: queued, expired, or of an owner known to be dead.
+    """Lease to `owner`, for `seconds`, up to `count` units that are free: queued, expired, or of a dead owner.
 
     Higher rungs come first, because they have cost most. A unit that another transaction has locked is skipped.
     """
@@ -87,7 +92,7 @@ def lease(
     earlier = list(connection.execute(own.where(unit.c.state == UnitState.RUNNING)).scalars())
     if earlier:  # committed by an earlier run of this call
         return units(connection, earlier)
-    abandoned = or_(unit.c.lease_expires < now(), unit.c.owner.in_(dead))
+    abandoned = or_(unit.c.lease_expires < now(), unit.c.owner.in_(dead_owners))
     free = or_(
         unit.c.state == UnitState.QUEUED,
         and_(unit.c.state == UnitState.RUNNING, unit.c.owner != owner, abandoned),
@@ -106,35 +111,39 @@ def lease(
 
 
 def renew(
-    connection: Connection, ids: Collection[int], owner: str, seconds: float, progress: Mapping[int, Progress]
+    connection: Connection,
+    ids: Collection[int],
+    owner: str,
+    seconds: float = LEASE_SECONDS,
+    progress: Mapping[int, Progress] | None = None,
 ) -> list[int]:
     """Extend the leases -> the units still held. One that expired but was not taken over is held again.
 
     progress: of some of the units, by id. It is stored with them; see `nas.store.models.unit`.
     """
+    known = progress or {}
     statement = update(unit).where(*_held(ids, owner)).values(lease_expires=now() + seconds)
     held = sorted(connection.execute(statement.returning(unit.c.id)).scalars())
-    rows = [_progress_of(each, progress[each]) for each in held if each in progress]
+    rows = [_progress_of(each, known[each]) for each in held if each in known]
     if rows:
         connection.execute(_NOTE_PROGRESS, rows)
     return held
 
 
 def _progress_of(unit_id: int, progress: Progress) -> dict[str, Any]:
-    loss = _finite("loss", progress.loss)
+    loss = _finite(progress.loss)
     return {
         "unit_id": unit_id,
         "at_step": progress.step,
         "point": f"{progress.step} {'' if loss is None else repr(loss)}\n",
         "progress_step": progress.step,
         "progress_loss": loss,
-        "progress_rate": _finite("tokens_per_second", progress.tokens_per_second),
+        "progress_rate": _finite(progress.tokens_per_second),
     }
 
 
-def _finite(name: str, value: float) -> float | None:
-    found = double(name, value)
-    return found if math.isfinite(found) else None
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def release(connection: Connection, ids: Collection[int], owner: str) -> list[int]:

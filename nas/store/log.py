@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, CursorResult, Select, bindparam, case, null, select, type_coerce
 
-from nas.errors import DamageError
 from nas.numbers import FIRST_FINAL
 from nas.store.models import architecture, trial, unit
 from nas.store.queries import next_number, read_values, select_values
@@ -60,9 +59,9 @@ _VALUES = select_values(
 
 
 def results_since(
-    connection: Connection, study_id: int, sequence: int, limit: int | None, light: bool = False
+    connection: Connection, study_id: int, sequence: int = 0, limit: int | None = None, *, light: bool = False
 ) -> list[Unit]:
-    """The units that ended after place `sequence`, in order, without a gap.
+    """The units that ended after place `sequence` (which counts from 1), in order, without a gap.
 
     light: without their architectures, and those of rung 0 without their choices, which their trials have.
     """
@@ -71,7 +70,6 @@ def results_since(
     rows = _rows(connection.execute(statement, asked | {"most": ALL if limit is None else limit}))
     if not rows:
         return []
-    _check_places("unit", "sequence", sequence + 1, [each["sequence"] for each in rows])
     # No transaction adds a unit before one that is read: the order is that of the commits.
     values = read_values(connection, _VALUES, asked | {"last": rows[-1]["sequence"]})
     return [_unit(fields, values) for fields in rows]
@@ -83,25 +81,18 @@ def since(
     """The trials of the search from `number` on and the units that ended after place `sequence`, at most `limit` of
     each; light.
 
-    The trials have neither values nor a rung. The finals of earlier versions, numbered like them, are among them.
+    The trials have neither values nor a rung. They are read first, so the units include everything that was known to
+    the process that added them.
     """
     new = next_number(connection, study_id) > number  # mostly there is none
     asked = {"study": study_id, "number": number, "most": limit}
     trials = [_trial(fields) for fields in _rows(connection.execute(_STARTED, asked))] if new else []
-    _check_places("trial", "number", number, [each.number for each in trials])
     return trials, results_since(connection, study_id, sequence, limit, light=True)
 
 
 def _rows(found: CursorResult) -> list[dict[str, Any]]:
     names = tuple(found.keys())
     return [dict(zip(names, row)) for row in found.all()]
-
-
-def _check_places(table: str, column: str, first: int, places: list[int]) -> None:
-    """Raise DamageError if rows are missing: a search that does not know all would propose something else."""
-    if places != list(range(first, first + len(places))):
-        found = next((place for wanted, place in enumerate(places, first) if place != wanted), None)
-        raise DamageError.of_row(f"table {table}, {column} {found!r}", "rows before it are missing")
 
 
 _Record = TypeVar("_Record", Unit, Trial)

@@ -8,9 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, text
 
-from nas.store.device_models import device, measurement
+from nas.store import models
+from nas.store.models import measurement
 from nas.store.types import Document, now, storable
 
+_device = models.device
 _KEEP_DEVICE = text("INSERT INTO device (hash, fingerprint) VALUES (:hash, :fingerprint) ON CONFLICT DO NOTHING")
 _KEEP_DEVICE = _KEEP_DEVICE.bindparams(bindparam("fingerprint", type_=Document))
 
@@ -42,11 +44,14 @@ class Measurement:
     device: str = ""
 
 
-def add(connection: Connection, fingerprint: Mapping[str, Any], measured: Sequence[Measurement], token: str) -> None:
-    """Insert the measurements, and their device if it is new. A retry of the same call inserts nothing."""
+def add(connection: Connection, token: str, fingerprint: Mapping[str, Any], measured: Sequence[Measurement]) -> None:
+    """Insert what was measured on a device (a fingerprint with its `key`): all of it or nothing.
+
+    A retry of the same call inserts nothing.
+    """
     if connection.execute(select(measurement.c.id).where(measurement.c.token == token).limit(1)).first():
         return
-    known = select(device.c.id).where(device.c.hash == fingerprint["key"])
+    known = select(_device.c.id).where(_device.c.hash == fingerprint["key"])
     if (found := connection.execute(known).scalar()) is None:
         row = {"hash": fingerprint["key"], "fingerprint": dict(fingerprint)}
         connection.execute(_KEEP_DEVICE, row)
@@ -65,14 +70,21 @@ _COPIED = (
 
 
 def known(
-    connection: Connection, operation: str | None, device_key: str | None, problem: str | Sequence[str] | None
+    connection: Connection,
+    operation: str | None = None,
+    *,
+    device: str | None = None,
+    problem: str | Sequence[str] | None = None,
 ) -> list[Measurement]:
-    """The measurements of an operation, a device and a problem, or of several problems; None means any."""
+    """The measurements, oldest first: of an operation, on the device with this key, on this problem or these.
+
+    None means any.
+    """
     columns = [measurement.c[name] for name in (*_COPIED, "samples", "message")]
-    query = select(*columns, device.c.hash.label("device")).join(device, device.c.id == measurement.c.device_id)
+    query = select(*columns, _device.c.hash.label("device")).join(_device, _device.c.id == measurement.c.device_id)
     for column, wanted in (
         (measurement.c.operation, operation),
-        (device.c.hash, device_key),
+        (_device.c.hash, device),
         (measurement.c.problem, problem),
     ):
         if wanted is not None:
@@ -82,8 +94,8 @@ def known(
 
 
 def devices(connection: Connection) -> dict[str, dict[str, Any]]:
-    """Every fingerprint by its key."""
-    return {row.hash: row.fingerprint for row in connection.execute(select(device.c.hash, device.c.fingerprint))}
+    """The fingerprint of every device that something was measured on, by its key."""
+    return {row.hash: row.fingerprint for row in connection.execute(select(_device.c.hash, _device.c.fingerprint))}
 
 
 @dataclass(frozen=True)
@@ -99,14 +111,16 @@ class Measured:
     milliseconds: float | None
 
 
-def summary(connection: Connection, most: int, only: Collection[str], without: Collection[str]) -> list[Measured]:
+def summary(
+    connection: Connection, most: int, *, only: Collection[str] = (), without: Collection[str] = ()
+) -> list[Measured]:
     """What was measured, by operation, problem and device; at most `most` rows.
 
     only: of these operations, if there are any; without: not of these.
     """
-    columns = measurement.c.operation, func.coalesce(measurement.c.dtype, ""), measurement.c.problem, device.c.hash
+    columns = measurement.c.operation, func.coalesce(measurement.c.dtype, ""), measurement.c.problem, _device.c.hash
     found = func.count(), func.count(measurement.c.failure), func.min(measurement.c.milliseconds)
-    query = select(*columns, *found).join(device, device.c.id == measurement.c.device_id)
+    query = select(*columns, *found).join(_device, _device.c.id == measurement.c.device_id)
     query = query.where(measurement.c.operation.not_in(without))
     if only:
         query = query.where(measurement.c.operation.in_(only))

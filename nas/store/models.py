@@ -1,4 +1,5 @@
-"""The tables of a search: studies, architectures, trials and their units. The comment above a table is its invariant.
+"""The tables: studies, architectures, trials and their units; devices and measurements. The comment above a table is
+its invariant.
 
 Everything that can be a constraint is one, so the database rejects a row that contradicts itself, from any program.
 These are plain SQLAlchemy tables: importing its object-relational mapper costs as much CPU as all of `nas status`.
@@ -73,7 +74,6 @@ study = Table(
     optional("data_hash", Text),
     required("version", Text),  # of the package that made the study
     required("sequence", BigInteger),
-    optional("checksum", Text),
     optional("ending", Document),  # why the last search ended; null while it runs, see `nas.engine.ending`
     required("token", Text),  # of the call that made the row: a retry after a lost connection finds its own row by it
     CheckConstraint("length(name) > 0", name="named"),
@@ -88,12 +88,11 @@ space_version = Table(
     key("number"),
     required("text", Text),
     required("created_at", Moment),
-    optional("checksum", Text),
     CheckConstraint("number >= 0", name="counts"),
 )
 
 # An architecture by its content hash, shared by all studies. The row never changes.
-architecture = Table("architecture", metadata, key("hash", Text), required("text", Text), optional("checksum", Text))
+architecture = Table("architecture", metadata, key("hash", Text), required("text", Text))
 
 # The lines of a drawn architecture with their costs, for the length of the study's task, see `nas.store.drawings`: so
 # that it can be shown without torch. They follow from the architecture, and the first ones are kept.
@@ -103,7 +102,6 @@ drawing = Table(
     key("study_id", Integer, ForeignKey("study.id")),
     key("architecture_hash", Text, ForeignKey("architecture.hash")),
     required("packed", Text),
-    optional("checksum", Text),
 )
 
 # One architecture trained with one seed for one purpose in one variant, at most once in an arm of a study.
@@ -120,7 +118,7 @@ trial = Table(
     required("architecture_hash", Text, ForeignKey("architecture.hash")),
     required("seed", BigInteger),
     required("purpose", Text),
-    required("arm", Text, server_default="main"),  # main, or a control such as random search
+    required("arm", Text),  # main, or a control such as random search
     required("state", Text),
     optional("rung", Integer),  # the highest finished rung
     optional("steps", BigInteger),  # training steps at that rung
@@ -131,7 +129,7 @@ trial = Table(
     required("space_version", Integer),
     required("known_results", BigInteger),  # results that the strategy knew when it proposed this trial: for replay
     optional("known_trials", BigInteger),  # started trials that it knew then; null: it knew none
-    required("variant", Text, server_default=""),  # how a trial of the finals differs: its length, tuned options
+    required("variant", Text),  # how a trial of the finals differs: its length, tuned options
     optional("recipe", Document),  # options that replace those of the study's recipe
     required("cheap_values", Document),  # objectives that need no training, by name
     optional("evidence", Document),  # how those that were measured were found, by name
@@ -142,7 +140,6 @@ trial = Table(
     optional("finished_at", Moment),
     optional("error_kind", Text),
     optional("error_text", Text),
-    optional("checksum", Text),
     required("token", Text),
     UniqueConstraint("study_id", "number"),
     UniqueConstraint("study_id", "arm", "purpose", "place"),
@@ -159,7 +156,8 @@ trial = Table(
     Index("ix_trial_summary", "study_id", "purpose", "state", "steps", "rung", "number", "step_flops", "last_unit"),
 )
 
-_OPEN = "state IN ('queued', 'running')"
+OPEN = "state IN ('queued', 'running')"
+index_of_open_units = Index("ix_unit_open", "study_id", "state", sqlite_where=text(OPEN))
 
 # One rung of one trial, run by one owner at a time.
 #
@@ -176,7 +174,7 @@ unit = Table(
     key("id"),
     required("study_id", Integer, ForeignKey("study.id")),
     required("trial_id", Integer),
-    required("kind", Text, server_default="train"),
+    required("kind", Text),
     required("rung", Integer),
     required("steps", BigInteger),
     required("state", Text),
@@ -197,7 +195,6 @@ unit = Table(
     optional("error_kind", Text),
     optional("error_text", Text),
     required("token", Text),
-    optional("checksum", Text),  # of a unit that is done and of all that it found, see `nas.store.upkeep.checksums`
     UniqueConstraint("trial_id", "kind", "rung"),
     UniqueConstraint("study_id", "sequence"),
     ForeignKeyConstraint(["trial_id", "study_id"], ["trial.id", "trial.study_id"]),
@@ -210,8 +207,7 @@ unit = Table(
     CheckConstraint("(state IN ('done', 'failed')) = (sequence IS NOT NULL)", name="in_sequence_when_ended"),
     CheckConstraint("(state = 'failed') = (error_kind IS NOT NULL)", name="error_when_failed"),
     CheckConstraint("(checkpoint_uri IS NULL) = (checkpoint_sha256 IS NULL)", name="checkpoint_has_a_hash"),
-    # On PostgreSQL the index is partial too. To say so here would import that dialect, and asyncio, in every command.
-    Index("ix_unit_open", "study_id", "state", sqlite_where=text(_OPEN)),
+    index_of_open_units,
 )
 
 # The objectives of a finished unit: finite, one value a name.
@@ -259,8 +255,47 @@ verdict = Table(
     required("created_at", Moment),
     required("document", Document),
     required("token", Text),
-    optional("checksum", Text),  # of the document
 )
 
 # Written out as in the index of open units: with bound parameters SQLite could not know that the index applies.
-unit_is_open = text(f"unit.{_OPEN}")
+unit_is_open = text(f"unit.{OPEN}")
+
+# A device as its fingerprint describes it; `hash` is of the canonical fingerprint.
+device = Table(
+    "device",
+    metadata,
+    key("id"),
+    required("hash", Text, unique=True),
+    required("fingerprint", Document),
+)
+
+# One configuration of one operation on one problem: either milliseconds, or the reason why there are none.
+#
+# Rows are only added; the newest counts. Rows with the same value in `turns` were timed in turns: sample i of each was
+# taken in round i. The driver and the versions of torch and Triton are part of the device.
+measurement = Table(
+    "measurement",
+    metadata,
+    key("id"),
+    required("operation", Text),
+    required("problem", Text),  # canonical JSON: sizes, flags, device, threads
+    optional("dtype", Text),
+    required("implementation", Text),
+    required("configuration", Text),  # canonical JSON
+    required("source", Text),  # hash of the code that ran
+    required("device_id", Integer, ForeignKey("device.id")),
+    optional("milliseconds", Double),
+    optional("low", Double),
+    optional("high", Double),
+    optional("samples", Document),  # milliseconds, in the order in which they were taken
+    optional("failure", Text),  # its kind
+    optional("message", Text),
+    optional("turns", Text),
+    optional("resources", Document),  # of the compiled kernels: registers, spills, shared memory, warps
+    required("token", Text),  # of the call that made the row: a retry after a lost connection finds its own row by it
+    required("created_at", Moment),
+    CheckConstraint("(milliseconds IS NULL) = (failure IS NOT NULL)", name="time_or_failure"),
+    CheckConstraint("milliseconds IS NULL OR milliseconds >= 0", name="not_negative"),
+    Index(None, "operation", "device_id"),
+    Index(None, "token"),
+)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, false, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, false, func, select, union
 
 from nas.errors import UsageError
 from nas.metrics import CURVE
@@ -19,6 +20,7 @@ from nas.store.records import (
     PURPOSES,
     SEARCH,
     Failed,
+    Mark,
     SpaceVersion,
     Study,
     Trial,
@@ -31,6 +33,7 @@ from nas.store.records import (
 
 _STUDY = select(*study.c[*Study.__dataclass_fields__])
 MOST_IDS = 500  # in one statement
+OVERLAP = timedelta(seconds=30)  # a transaction that took its time before a mark may be committed so much later
 LIGHT = (  # the columns of a trial that are read for lists; the architecture, the point and long texts are left out
     *("id", "number", "place", "arm", "purpose", "operator", "seed", "state", "rung", "steps", "architecture_hash"),
     *("created_at", "started_at", "finished_at", "error_kind", "parameters", "step_flops", "variant"),
@@ -45,8 +48,9 @@ _TRIAL = select(
 
 # The loop of a search asks this after every trial. It is built once: building it costs more than running it.
 _HIGHEST = select(func.max(trial.c.number)).where(trial.c.study_id == bindparam("study"), trial.c.number < FIRST_FINAL)
-_IS_FINAL = (trial.c.purpose == FINAL) & (trial.c.arm == MAIN)
-_LAST_FINAL = select(func.max(trial.c.place)).where(trial.c.study_id == bindparam("study"), _IS_FINAL)
+_LAST_FINAL = select(func.max(trial.c.place)).where(
+    trial.c.study_id == bindparam("study"), trial.c.purpose == FINAL, trial.c.arm == MAIN
+)
 
 
 def study_by_name(connection: Connection, name: str) -> Study:
@@ -78,7 +82,7 @@ def counts(connection: Connection, study_id: int) -> list[TrialCount]:
 
 def failures(connection: Connection, study_id: int) -> list[Failed]:
     """The failed trials by number, those of the finals too."""
-    columns = trial.c.number, trial.c.purpose, trial.c.place, trial.c.error_kind
+    columns = trial.c.number, trial.c.purpose, trial.c.error_kind
     failed = trial.c.study_id == study_id, trial.c.purpose.in_(PURPOSES), trial.c.state == TrialState.FAILED
     rows = connection.execute(select(*columns).where(*failed)).all()
     return [Failed(*row) for row in sorted(rows)]  # asked to sort, SQLite would read all trials in their order
@@ -103,7 +107,7 @@ def open_units(connection: Connection, study_id: int) -> Counter[UnitState]:
     return Counter({UnitState(state): number for state, number in found})
 
 
-def trained_seconds(connection: Connection, study_id: int, purpose: str | None) -> float:
+def trained_seconds(connection: Connection, study_id: int, purpose: str | None = None) -> float:
     """Seconds of all units (of this purpose) that ended, also of those that failed, summed over the workers."""
     statement = select(func.sum(unit.c.seconds)).where(unit.c.study_id == study_id)
     if purpose is not None:
@@ -112,34 +116,31 @@ def trained_seconds(connection: Connection, study_id: int, purpose: str | None) 
 
 
 def next_number(connection: Connection, study_id: int, purpose: str = SEARCH) -> int:
-    """The number of the next trial of this purpose.
-
-    The search counts on from all trials below FIRST_FINAL: those of the finals of earlier versions are among them.
-    """
+    """The number of the next trial of this purpose."""
     last = connection.execute(_HIGHEST if purpose == SEARCH else _LAST_FINAL, {"study": study_id}).scalar()
     return (0 if purpose == SEARCH else FIRST_FINAL) + (0 if last is None else last + 1)
 
 
 def has_number(number: int) -> ColumnElement[bool]:
-    """Whether a row of trials is that of this number. A final of an earlier version has two, see `nas.numbers`."""
-    if not 0 <= number <= LAST:  # PostgreSQL refuses to compare it
-        return false()
-    return trial.c.number == number if number < FIRST_FINAL else _IS_FINAL & (trial.c.place == number - FIRST_FINAL)
+    """Whether a row of trials is that of this number."""
+    return trial.c.number == number if 0 <= number <= LAST else false()  # PostgreSQL refuses to compare a larger one
 
 
 def trials(
     connection: Connection,
     study_id: int,
-    states: Collection[str],
-    purposes: Collection[str],
-    first: int,
-    limit: int | None,
-    light: bool,
-    changed: Select | None = None,
+    *,
+    states: Collection[str] = (),
+    purposes: Collection[str] = (),
+    first: int = 0,
+    limit: int | None = None,
+    light: bool = False,
+    since: Mark | None = None,
 ) -> list[Trial]:
     """At most `limit` trials from number `first` on, ascending; empty `states` or `purposes` mean all.
 
-    light: only the columns in LIGHT and the values. changed: a selection of ids; None is any trial.
+    light: without the architecture, the point and other long fields, see `Trial`. since: only trials that changed since
+    that mark, and perhaps some that did not.
     """
     statement = _LIGHT_TRIAL if light else _TRIAL
     # Asked for trials of the finals by number, SQLite would look at all of the search: with + 0 it sorts what it found.
@@ -151,13 +152,33 @@ def trials(
         statement = statement.where(trial.c.state.in_(states))
     if purposes:
         statement = statement.where(trial.c.purpose.in_(purposes))
-    if changed is None:
+    if since is None:
         return _read_trials(connection, statement.limit(limit))
     # First the ids: the planner of SQLite would otherwise look at every trial.
-    ids = list(connection.execute(changed).scalars())
+    ids = list(connection.execute(changed_since(study_id, since)).scalars())
     some = [ids[start : start + MOST_IDS] for start in range(0, len(ids), MOST_IDS)]
     found = [each for chosen in some for each in _read_trials(connection, statement.where(trial.c.id.in_(chosen)))]
     return sorted(found, key=lambda each: each.number)[:limit]
+
+
+def changed_since(study_id: int, since: Mark) -> Select:
+    """The ids of the trials that changed since the mark, and of some that did not.
+
+    A trial changes when a unit of it is added, leased or ends, or when the search stops it. A unit that was added or
+    leased either is open or has ended since, and a unit that ended has a place in the sequence, whose order is that of
+    the commits. So the open units and the sequence say it all, except for stopped trials, which need the time.
+    """
+    of_study = unit.c.study_id == study_id
+    in_index = trial.c.study_id == study_id, trial.c.purpose.in_(PURPOSES), trial.c.state == TrialState.STOPPED
+    stopped = select(trial.c.id).where(*in_index)
+    if since.time is not None:
+        stopped = stopped.where(trial.c.finished_at > since.time - OVERLAP)
+    found = union(
+        select(unit.c.trial_id).where(of_study, unit.c.sequence > since.sequence),
+        select(unit.c.trial_id).where(of_study, unit_is_open),
+        stopped,
+    )
+    return select(found.subquery().c.trial_id)
 
 
 def light_trials(connection: Connection, unit_ids: Collection[int]) -> dict[int, Trial]:

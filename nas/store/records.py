@@ -1,8 +1,7 @@
 """The records of the store: plain values that need no connection and cross process boundaries.
 
 `Trial` and `Unit` are what the store reads. Both have light fields, which every reading fills, and heavy ones, which
-stay empty where a reading leaves them out. `NewTrial` is what the store is asked to add; how a unit ended is a
-`nas.work.Outcome`.
+stay empty where a reading leaves them out. How a unit ended is a `nas.work.Outcome`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from nas.numbers import address_of, name_of
+from nas.numbers import address_of, final_of, name_of
 
 
 class TrialState(StrEnum):
@@ -81,17 +80,17 @@ FINAL = "final"  # that of the trials of the finals
 PURPOSES = (SEARCH, FINAL)
 RETRY = "retry"  # the operator of a trial that tries the architecture of a failed one again
 TUNING = "tuning"  # the operator of the trials of the finals that choose options on validation data
+LEASE_SECONDS = 60.0  # of a lease, unless it is said
+LONGEST_LEASE = 1e9  # seconds, 31 years: a time after the year 9999 could not be read
 FAILED_SECONDS = 1.0  # a failed unit counts as at least this long, so a search in which all fail still ends
-
-
-def final_number(purpose: str, place: int) -> int | None:
-    """How the trial at this place is numbered among the finals, from 1; None for a trial of the search."""
-    return place + 1 if purpose == FINAL else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A trial. `values` are the objectives at its highest finished rung, empty before the first."""
+    """A trial. `values` are the objectives at its highest finished rung, empty before the first.
+
+    parameters, step_flops: None for a proposal that could not be built.
+    """
 
     id: int
     number: int  # see `nas.numbers`
@@ -109,8 +108,8 @@ class Trial:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     error_kind: str | None = None
-    parameters: int | None = None  # None: an older version added the trial
-    step_flops: float | None = None  # FLOPs of one training step, None as above
+    parameters: int | None = None
+    step_flops: float | None = None  # FLOPs of one training step
     variant: str = ""  # how a trial of the finals differs: its length and tuned options
     architecture: str = ""  # the text; heavy, as is all that follows
     parents: tuple[int, ...] = ()
@@ -126,12 +125,12 @@ class Trial:
     @property
     def final(self) -> int | None:
         """Its number among the trials of the finals, from 1; None for a trial of the search."""
-        return final_number(self.purpose, self.place)
+        return final_of(self.number)
 
     @property
     def name(self) -> str:
         """What people call it: trial 7, or final 2."""
-        return name_of(self.number, self.final)
+        return name_of(self.number)
 
     @property
     def shown(self) -> int | str:
@@ -141,7 +140,7 @@ class Trial:
     @property
     def address(self) -> str:
         """What follows STUDY: in commands, and what ends the address of its page: 7, or final-2."""
-        return address_of(self.number, self.final)
+        return address_of(self.number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +193,7 @@ class Unit:
     @property
     def final(self) -> int | None:
         """The number of its trial among the trials of the finals, from 1; None for a trial of the search."""
-        return final_number(self.purpose, self.place)
+        return final_of(self.number)
 
     @property
     def later(self) -> bool:
@@ -234,13 +233,12 @@ class Failed:
 
     number: int
     purpose: str
-    place: int
     error_kind: str | None
 
     @property
     def final(self) -> int | None:
         """Its number among the trials of the finals, from 1; None for a trial of the search."""
-        return final_number(self.purpose, self.place)
+        return final_of(self.number)
 
 
 @dataclass(frozen=True)
@@ -315,36 +313,3 @@ class Owner:
     name: str
     units: int
     expires: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewTrial:
-    """A trial to add. `failure` is (kind, text) of a proposal that cannot be trained: it is recorded as failed."""
-
-    study_id: int
-    number: int
-    arm: str
-    architecture_hash: str
-    architecture: str
-    seed: int
-    purpose: str
-    operator: str
-    parents: tuple[int, ...]
-    choices: Any
-    known_results: int
-    known_trials: int | None
-    kind: UnitKind
-    steps: int
-    owner: str | None
-    lease_seconds: float
-    cheap_values: Mapping[str, float]
-    evidence: Mapping[str, Any]
-    variant: str
-    recipe: Mapping[str, Any] | None
-    limit: int | None
-    failure: tuple[str, str] | None
-    space_version: int | None
-    parameters: int | None
-    step_flops: float | None
-    drawing: Mapping[str, Any] | None
-    token: str

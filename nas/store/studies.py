@@ -21,9 +21,10 @@ from nas.store.models import (
     verdict,
 )
 from nas.store.types import now
-from nas.store.upkeep import checksums
 
 AT_ONCE = 500  # architectures that one statement removes
+CHANGEABLE = {"config", "data_hash", "objectives", "ending"}
+LARGEST_SEED = 2**63 - 1
 
 # These statements are on the hot path. They are built once, because building one costs more than running it.
 _LOCKED = select(study.c.id).where(study.c.id == bindparam("study")).with_for_update(key_share=True)
@@ -35,31 +36,39 @@ _COUNT_UP = (
 )
 
 
-def create(connection: Connection, values: dict[str, Any], space: str) -> int:
-    """Insert the study and version 0 of its space -> its id. `values` include the `token` of the call.
+def create(
+    connection: Connection,
+    token: str,
+    name: str,
+    config: dict[str, Any],
+    space: str,
+    seed: int,
+    objectives: list[dict[str, Any]],
+    data_hash: str | None,
+) -> int:
+    """Insert the study and version 0 of its space -> its id.
 
-    Raises UsageError if the name is taken.
+    Raises UsageError if the name is taken, ValueError if the name or the objectives are missing.
     """
-    existing = connection.execute(select(study.c.id, study.c.token).where(study.c.name == values["name"])).first()
+    if not name or not objectives:
+        raise ValueError(f"A study needs a name and objectives, but got name={name!r}, objectives={objectives!r}.")
+    existing = connection.execute(select(study.c.id, study.c.token).where(study.c.name == name)).first()
     if existing is not None:
-        if existing.token == values["token"]:
+        if existing.token == token:
             return existing.id
-        raise UsageError(f"A study named {values['name']!r} exists already: open it, or choose another name.")
-    row = {"data_hash": None, **values, "sequence": 0, "created_at": now()}
-    row["checksum"] = checksums.of_row(row, checksums.STUDY)
+        raise UsageError(f"A study named {name!r} exists already: open it, or choose another name.")
+    row = {"name": name, "config": config, "seed": checked_seed(seed), "objectives": objectives, "token": token}
+    row |= {"data_hash": data_hash, "version": _package_version(), "sequence": 0, "created_at": now()}
     study_id = connection.execute(insert(study).values(row).returning(study.c.id)).scalar_one()
     _add_space(connection, study_id, 0, space)
     return study_id
 
 
-def change(connection: Connection, study_id: int, values: dict[str, Any]) -> None:
-    """Replace the configuration or the hash of the data."""
-    own = study.c.id == study_id
-    connection.execute(update(study).where(own).values(values))
-    if not values.keys() & set(checksums.STUDY):
-        return
-    row = connection.execute(select(*(study.c[name] for name in checksums.STUDY)).where(own)).mappings().one()
-    connection.execute(update(study).where(own).values(checksum=checksums.of_row(dict(row), checksums.STUDY)))
+def change(connection: Connection, study_id: int, **values: Any) -> None:
+    """Replace `config`, `data_hash`, `objectives` or `ending`. Raises ValueError for any other key."""
+    if not values or not values.keys() <= CHANGEABLE:
+        raise ValueError(f"Only {', '.join(sorted(CHANGEABLE))} of a study may change, but got {sorted(values)}.")
+    connection.execute(update(study).where(study.c.id == study_id).values(values))
 
 
 def delete(connection: Connection, study_id: int) -> None:
@@ -115,5 +124,20 @@ def next_in_sequence(connection: Connection, study_id: int) -> int:
 
 def _add_space(connection: Connection, study_id: int, number: int, space: str) -> None:
     row = {"study_id": study_id, "number": number, "text": space, "created_at": now()}
-    row["checksum"] = checksums.of_row(row, checksums.SPACE)
     connection.execute(insert(space_version).values(row))
+
+
+def checked_seed(seed: int) -> int:
+    """`seed`, if a column can hold it. Raises ValueError."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"A seed must be from 0 to 2**63 - 1, but got {seed}.")
+    return seed
+
+
+def _package_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("tessera-nas")
+    except PackageNotFoundError:
+        return "unknown"

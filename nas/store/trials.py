@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,15 +10,27 @@ from sqlalchemy import Connection, Insert, Select, bindparam, exists, func, inse
 from sqlalchemy import text as sql
 
 from nas.store import drawings
+from nas.store.endings import check_finite
 from nas.store.leases import units
 from nas.store.models import space_version, trial, unit
-from nas.store.records import NewTrial, Refusal, TrialAdded, TrialRefused, TrialState, Unit, UnitKind, UnitState
-from nas.store.studies import lock, next_in_sequence
+from nas.store.records import (
+    LEASE_SECONDS,
+    MAIN,
+    Refusal,
+    TrialAdded,
+    TrialRefused,
+    TrialState,
+    Unit,
+    UnitKind,
+    UnitState,
+)
+from nas.store.studies import checked_seed, lock, next_in_sequence
 from nas.store.types import Moment, now, storable
-from nas.store.upkeep import checksums
 
-_KEEP_ARCHITECTURE = sql(
-    "INSERT INTO architecture (hash, text, checksum) VALUES (:hash, :text, :checksum) ON CONFLICT DO NOTHING"
+_KEEP_ARCHITECTURE = sql("INSERT INTO architecture (hash, text) VALUES (:hash, :text) ON CONFLICT DO NOTHING")
+_OF_TRIAL = (  # the fields of a unit that are those of its trial
+    *("study_id", "number", "place", "arm", "purpose", "operator", "architecture_hash", "choices", "cheap_values"),
+    *("recipe", "seed"),
 )
 
 
@@ -48,43 +61,111 @@ _INSERT_TRIAL = insert(trial)
 _INSERT_UNIT = insert(unit)
 
 
-def add(connection: Connection, new: NewTrial) -> TrialAdded | TrialRefused:
-    """Insert a trial with its first unit, leased if it has an owner, or say why that is refused."""
-    lock(connection, new.study_id)  # number, place and uniqueness hold until the commit
-    before = connection.execute(
-        _SURROUNDINGS,
-        {
-            "study": new.study_id,
-            "number": new.number,
-            "arm": new.arm,
-            "purpose": new.purpose,
-            "hash": new.architecture_hash,
-            "seed": new.seed,
-            "variant": new.variant,
-            "token": new.token,
-        },
-    ).one()
+def add(
+    connection: Connection,
+    token: str,
+    study_id: int,
+    number: int,
+    architecture: tuple[str, str],
+    *,
+    seed: int,
+    purpose: str,
+    operator: str,
+    choices: Any,
+    known_results: int,
+    steps: int,
+    known_trials: int | None = None,
+    arm: str = MAIN,
+    kind: UnitKind = UnitKind.TRAIN,
+    parents: Sequence[int] = (),
+    owner: str | None = None,
+    lease_seconds: float = LEASE_SECONDS,
+    cheap_values: Mapping[str, float] | None = None,
+    evidence: Mapping[str, Any] | None = None,
+    limit: int | None = None,
+    failure: tuple[str, str] | None = None,
+    space_version: int | None = None,
+    costs: tuple[int, float] | None = None,
+    drawing: Mapping[str, Any] | None = None,
+    variant: str = "",
+    recipe: Mapping[str, Any] | None = None,
+) -> TrialAdded | TrialRefused:
+    """Add a trial (architecture: (hash, text)) with its first unit, leased to `owner` if there is one, or say why not.
+
+    steps, kind: of that unit. limit: the largest number of trials of this arm and purpose. known_results, known_trials:
+    what the strategy knew, see `Trial`. failure: (kind, text) of a proposal that cannot be trained, which is recorded
+    as failed. evidence: how values that were measured were found, by objective, plain data. space_version: None is the
+    newest. costs: parameters, and FLOPs of one training step. drawing: what `searchspace.lines.kept` reads, plain data.
+    variant: what tells it apart from a trial of the same architecture, seed and purpose. recipe: options that replace
+    those of the study's recipe. Raises ValueError for a seed or a value that cannot be stored.
+    """
+    check_finite(cheap_values or {})
+    hash, text = architecture
+    of_trial = {"number": number, "arm": arm, "purpose": purpose, "seed": checked_seed(seed), "variant": variant}
+    lock(connection, study_id)  # number, place and uniqueness hold until the commit
+    before = connection.execute(_SURROUNDINGS, of_trial | {"study": study_id, "hash": hash, "token": token}).one()
     if before.own_id is not None:  # committed by an earlier run of this call
-        return _added_earlier(connection, before.own_id, new)
+        return _added_earlier(connection, before.own_id, number, kind, failure is not None)
     if before.same_number is not None:
-        return TrialRefused(Refusal.NUMBER_TAKEN, new.number)
+        return TrialRefused(Refusal.NUMBER_TAKEN, number)
     if before.same_architecture is not None:
         return TrialRefused(Refusal.ARCHITECTURE_KNOWN, before.same_architecture)
-    if new.limit is not None and before.place >= new.limit:
+    if limit is not None and before.place >= limit:
         return TrialRefused(Refusal.LIMIT_REACHED)
-    text = {"hash": new.architecture_hash, "text": new.architecture}
-    connection.execute(_KEEP_ARCHITECTURE, text | {"checksum": checksums.of_row(text, checksums.ARCHITECTURE)})
-    if new.drawing is not None:
-        drawings.add(connection, new.study_id, new.architecture_hash, new.drawing)
-    trial_id = _insert_trial(connection, new, before)
-    unit_id = _insert_unit(connection, new, trial_id, before.time)
-    return TrialAdded(trial_id, new.number, None if new.failure else _first_unit(new, trial_id, unit_id, before.place))
+    connection.execute(_KEEP_ARCHITECTURE, {"hash": hash, "text": text})
+    if drawing is not None:
+        drawings.add(connection, study_id, hash, drawing)
+    parameters, step_flops = costs or (None, None)
+    row = of_trial | {
+        "study_id": study_id,
+        "place": before.place,
+        "architecture_hash": hash,
+        "state": TrialState.FAILED if failure else TrialState.RUNNING if owner else TrialState.WAITING,
+        "operator": operator,
+        "parents": list(parents),
+        "choices": choices,
+        "space_version": before.space_version if space_version is None else space_version,
+        "known_results": known_results,
+        "known_trials": known_trials,
+        "cheap_values": dict(cheap_values or {}),
+        "evidence": dict(evidence) if evidence else None,
+        "parameters": parameters,
+        "step_flops": step_flops,
+        "recipe": None if recipe is None else dict(recipe),
+        "created_at": before.time,
+        "started_at": before.time if owner and not failure else None,
+        "finished_at": before.time if failure else None,
+        "token": token,
+    }
+    trial_id = _insert(connection, _INSERT_TRIAL, row | _error(failure))
+    first = {"study_id": study_id, "trial_id": trial_id, "kind": kind, "rung": 0, "steps": steps, "token": token}
+    if failure:
+        ended = {"state": UnitState.FAILED, "attempts": 0, "released": 0, "owner": None, "lease_expires": None}
+        ended["sequence"] = next_in_sequence(connection, study_id)
+        _insert(connection, _INSERT_UNIT, first | ended | _error(failure))
+        return TrialAdded(trial_id, number, None)
+    leased = _lease_of(owner, before.time, lease_seconds)
+    unit_id = _insert(connection, _INSERT_UNIT, first | leased | _error(None))
+    # Read back it would be the same, but this is on the hot path of a search.
+    fields: dict[str, Any] = {name: row[name] for name in _OF_TRIAL} | {"architecture": text, "trial_id": trial_id}
+    fields |= {"id": unit_id, "kind": kind, "rung": 0, "steps": steps, "owner": owner}
+    return TrialAdded(trial_id, number, Unit(**fields, state=leased["state"], attempt=leased["attempts"]))
 
 
 def promote(
-    connection: Connection, trial_id: int, rung: int, steps: int, owner: str | None, seconds: float, token: str
+    connection: Connection,
+    token: str,
+    trial_id: int,
+    rung: int,
+    steps: int,
+    *,
+    owner: str | None = None,
+    lease_seconds: float = LEASE_SECONDS,
 ) -> Unit | None:
-    """Queue `rung` of a running trial that finished the rung below, or lease it to `owner`; None if it cannot run."""
+    """Queue `rung` of a running trial that finished the rung below, or lease it to `owner`.
+
+    None if there is such a unit already, or if it cannot run.
+    """
     held = connection.execute(
         select(trial.c.study_id, trial.c.state, trial.c.rung, type_coerce(now(), Moment).label("time"))
         .where(trial.c.id == trial_id)
@@ -101,12 +182,12 @@ def promote(
         return None
     row = {"study_id": held.study_id, "trial_id": trial_id, "kind": UnitKind.TRAIN, "rung": rung, "steps": steps}
     row["token"] = token
-    made = _insert(connection, _INSERT_UNIT, row | _lease_of(owner, held.time, seconds))
+    made = _insert(connection, _INSERT_UNIT, row | _lease_of(owner, held.time, lease_seconds))
     return units(connection, [made])[0]
 
 
 def stop(connection: Connection, study_id: int) -> int:
-    """Stop every running trial that has no unit to run -> how many."""
+    """Stop, at the end of a search, every running trial that has no unit to run -> how many."""
     is_open = exists().where(unit.c.trial_id == trial.c.id, unit.c.state.in_([UnitState.QUEUED, UnitState.RUNNING]))
     statement = (
         update(trial)
@@ -114,48 +195,6 @@ def stop(connection: Connection, study_id: int) -> int:
         .values(state=TrialState.STOPPED, finished_at=now())
     )
     return connection.execute(statement).rowcount
-
-
-def _insert_trial(connection: Connection, new: NewTrial, before: Any) -> int:
-    row = {
-        "study_id": new.study_id,
-        "number": new.number,
-        "place": before.place,
-        "arm": new.arm,
-        "architecture_hash": new.architecture_hash,
-        "seed": new.seed,
-        "purpose": new.purpose,
-        "state": TrialState.FAILED if new.failure else TrialState.RUNNING if new.owner else TrialState.WAITING,
-        "operator": new.operator,
-        "parents": list(new.parents),
-        "choices": new.choices,
-        "space_version": before.space_version if new.space_version is None else new.space_version,
-        "known_results": new.known_results,
-        "known_trials": new.known_trials,
-        "cheap_values": dict(new.cheap_values),
-        "evidence": dict(new.evidence) or None,
-        "parameters": new.parameters,
-        "step_flops": new.step_flops,
-        "variant": new.variant,
-        "recipe": None if new.recipe is None else dict(new.recipe),
-        "created_at": before.time,
-        "started_at": before.time if new.owner and not new.failure else None,
-        "finished_at": before.time if new.failure else None,
-        "token": new.token,
-    } | _error(new.failure)
-    row["checksum"] = checksums.of_row(row, checksums.TRIAL)
-    return _insert(connection, _INSERT_TRIAL, row)
-
-
-def _insert_unit(connection: Connection, new: NewTrial, trial_id: int, time: datetime) -> int:
-    row: dict[str, Any] = {"study_id": new.study_id, "trial_id": trial_id, "kind": new.kind, "rung": 0}
-    row |= {"steps": new.steps, "token": new.token} | _error(new.failure)
-    if new.failure:
-        row |= {"state": UnitState.FAILED, "attempts": 0, "released": 0, "owner": None, "lease_expires": None}
-        row["sequence"] = next_in_sequence(connection, new.study_id)
-    else:
-        row |= _lease_of(new.owner, time, new.lease_seconds)
-    return _insert(connection, _INSERT_UNIT, row)
 
 
 def _insert(connection: Connection, statement: Insert, row: dict[str, Any]) -> int:
@@ -176,32 +215,7 @@ def _error(failure: tuple[str, str] | None) -> dict[str, str | None]:
     return {"error_kind": kind, "error_text": None if text is None else storable(text)}
 
 
-def _first_unit(new: NewTrial, trial_id: int, unit_id: int, place: int) -> Unit:
-    return Unit(
-        id=unit_id,
-        study_id=new.study_id,
-        trial_id=trial_id,
-        number=new.number,
-        place=place,
-        arm=new.arm,
-        purpose=new.purpose,
-        operator=new.operator,
-        architecture_hash=new.architecture_hash,
-        architecture=new.architecture,
-        choices=new.choices,
-        cheap_values=dict(new.cheap_values),
-        recipe=new.recipe,
-        seed=new.seed,
-        kind=new.kind,
-        rung=0,
-        steps=new.steps,
-        state=UnitState.RUNNING if new.owner else UnitState.QUEUED,
-        owner=new.owner,
-        attempt=1 if new.owner else 0,
-    )
-
-
-def _added_earlier(connection: Connection, trial_id: int, new: NewTrial) -> TrialAdded:
-    of_kind = select(unit.c.id).where(unit.c.trial_id == trial_id, unit.c.kind == new.kind, unit.c.rung == 0)
+def _added_earlier(connection: Connection, trial_id: int, number: int, kind: UnitKind, failed: bool) -> TrialAdded:
+    of_kind = select(unit.c.id).where(unit.c.trial_id == trial_id, unit.c.kind == kind, unit.c.rung == 0)
     first = connection.execute(of_kind).scalar_one()
-    return TrialAdded(trial_id, new.number, None if new.failure else units(connection, [first])[0])
+    return TrialAdded(trial_id, number, None if failed else units(connection, [first])[0])

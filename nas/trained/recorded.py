@@ -104,7 +104,6 @@ def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
     from nas.config import factory
     from nas.config.schema import SearchConfig
     from nas.exports.origin import horizon, lineage
-    from nas.metrics import current
     from nas.store import UnitKind, UnitState
     from nas.training.recipe import replaced
 
@@ -128,7 +127,7 @@ def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
         rungs=tuple(each.steps for each in done),
         device=config.device,
         threads=factory.threads(config),
-        metrics=_finite(current(store.metrics(study.id, number, done[-1].rung))) if done else {},
+        metrics=_finite(store.metrics(study.id, number, done[-1].rung)) if done else {},
         vocabulary=factory.vocabulary(config),
         data_sha256=study.data_hash or "",
         checkpoint=Checkpoint(kept[-1].checkpoint_uri or "", kept[-1].checkpoint_sha256 or "") if kept else None,

@@ -16,7 +16,7 @@ import fsspec
 from nas import report as reports
 from nas.files import reaching
 from nas.report.tables import size
-from nas.store.upkeep.kept import checkpoints
+from nas.store.kept import checkpoints
 from nas.upkeep import leftovers
 from nas.upkeep.elsewhere import has_open_units, named_by_diverged, named_elsewhere, newer
 from nas.upkeep.policy import EARLIER, unneeded

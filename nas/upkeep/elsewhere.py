@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from nas.errors import StoreError
 from nas.location import FOLDER
 from nas.store.database.engine import Database, file_of, parse
-from nas.store.upkeep.kept import is_open, named, progress
+from nas.store.kept import is_open, named, progress
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from nas.store import FINAL, TrialState
 
 if TYPE_CHECKING:
-    from nas.store.upkeep.kept import Kept
+    from nas.store.kept import Kept
 
 Keep = Literal["last", "best", "all"]
 DEFAULT: Keep = "last"

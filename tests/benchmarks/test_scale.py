@@ -8,7 +8,6 @@ from nas.config import factory
 from nas.engine import arm, launch, session
 from nas.engine.source import point_of
 from nas.store import TrialState, open_reader
-from nas.store.upkeep.damage import damage
 from searchspace.space.space import Space
 
 TRIALS = 120
@@ -40,7 +39,7 @@ def proposed(storage: str) -> list[str]:
 def test_the_filled_study_is_in_order(storage):
     with open_reader(storage) as store:
         study = store.study(scale.STUDY)
-        assert not damage(store.database)
+        assert not store.faults()
         assert sum(each.trials for each in store.counts(study.id)) == TRIALS
         assert {each.state for each in store.trials(study.id)} >= {TrialState.COMPLETE, TrialState.RUNNING}
 

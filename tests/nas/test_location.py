@@ -1,12 +1,10 @@
 """A command that a message suggests works as it stands, wherever the study database is."""
 
-import shlex
 from types import SimpleNamespace
 
 import pytest
 
 from nas import location
-from nas.store import open_reader, open_store
 from nas.store.database.engine import parse
 
 
@@ -36,10 +34,3 @@ def test_a_suggested_command_leaves_out_the_database_of_the_environment(monkeypa
     assert location.trial_name(at("runs/s.db"), "s", SimpleNamespace(address="3")) == "s:3 --storage runs/s.db"
     monkeypatch.setenv(location.VARIABLE, "mongodb://host/nas")  # with --storage the environment does not matter
     assert location.command(at("runs/s.db"), "s", "best", "s") == "nas best s --storage runs/s.db"
-
-
-def test_a_damaged_database_is_named_in_the_command_that_lists_the_damage(tmp_path):
-    file = tmp_path / "my runs.db"
-    open_store(file).close()
-    with open_reader(file) as reader:
-        assert shlex.split(reader.database.doctor) == ["nas", "doctor", "--storage", str(file)]

@@ -26,10 +26,6 @@ def test_a_number_that_no_column_holds_is_that_of_no_final():
     assert name_of(2**31) == "trial 2147483648"
 
 
-def test_a_final_of_an_earlier_version_is_called_by_its_place():
-    assert (name_of(5, 2), address_of(5, 2)) == ("final 2", "final-2")
-
-
 @pytest.mark.parametrize(
     "written", ["", "final", "final-0", "final-", "final-x", "-1", "1.5", "١", "9" * 12, "final 2"]
 )

@@ -13,7 +13,7 @@ from nas.cli.output import print_rows
 def doctor(storage: Storage = None, as_json: AsJson = False) -> None:
     """Check this machine: versions, device, Ray, disk, the database. Exits with 1 if it finds a problem.
 
-    With a database it also checks every row: whether it can be read, its checksum, and what it refers to.
+    With a SQLite database it also asks SQLite to check the file, and what its rows refer to.
 
     Example: nas doctor --storage postgresql://host/nas
     """

@@ -65,7 +65,6 @@ def table(
 
 def _rows(store: Reader, study: Study) -> list[dict[str, Any]]:
     """A row for each trial; the number of queries does not depend on how many there are."""
-    from nas.metrics import current
     from nas.report import trials
 
     every = store.trials(study.id)
@@ -89,7 +88,7 @@ def _rows(store: Reader, study: Study) -> list[dict[str, Any]]:
             "architecture_hash": trial.architecture_hash,
             "error": trial.error_kind,
             **{f"objective/{name}": value for name, value in trial.values.items()},
-            **{f"metric/{name}": value for name, value in current(metrics.get(trial.number, {})).items()},
+            **{f"metric/{name}": value for name, value in metrics.get(trial.number, {}).items()},
             **{f"choice/{hole}": value for hole, value in (trial.choices or {}).items()},
             "architecture": trial.architecture,
         }

@@ -7,7 +7,7 @@ import re
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from nas.errors import DamageError, StoreError
+from nas.errors import StoreError
 from nas.store.database.secrets import redacted
 
 # SQLSTATE classes and codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -28,7 +28,7 @@ _SQLITE = (
     ("disk is full", "cannot grow: the disk is full. Free some space and run the same command again; "
      "everything recorded so far is kept."),
     ("not a database", "is not a database. Name another file, or move this one away."),
-    ("Could not decode", "is damaged: a text in it cannot be read. `nas doctor --storage FILE` names the row."),
+    ("Could not decode", "is damaged: a text in it cannot be read. Take your last backup."),
     ("malformed", "is damaged. Keep a copy, then try `sqlite3 FILE .recover | sqlite3 NEW`, or take your last backup."),
     ("disk I/O error", "cannot be read or written: the disk reports an error. Check the disk, then run the same "
      "command again."),
@@ -95,8 +95,7 @@ def explain(error: BaseException, place: str, wait: float) -> StoreError | None:
     if module.startswith("sqlite3"):
         for sign, advice in _SQLITE:
             if sign in words:
-                kind = DamageError if "is damaged" in advice else StoreError
-                return kind(f"{place} {advice.format(wait=wait)} ({words})")
+                return StoreError(f"{place} {advice.format(wait=wait)} ({words})")
     if module.startswith("psycopg"):
         code = sqlstate(error)
         if code in _POSTGRESQL_CODES:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shlex
 import sqlite3
 import time
 import traceback
@@ -26,7 +25,7 @@ from sqlalchemy.util import LRUCache
 
 from nas.errors import StoreError
 from nas.store.database.diagnosis import NO_WRITES, explain, is_full, may_pass, sqlstate
-from nas.store.database.secrets import holds_secret, option, redacted, shown
+from nas.store.database.secrets import holds_secret, redacted, shown
 from nas.store.database.waiting import OWN_WAIT, Turn, is_busy
 
 T = TypeVar("T")
@@ -94,11 +93,6 @@ class Database:
     def dialect(self) -> str:
         return self.engine.dialect.name
 
-    @property
-    def doctor(self) -> str:
-        """The command that says what is damaged."""
-        return shlex.join(["nas", "doctor", "--storage", option(self.url)])
-
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction that changes nothing."""
         return self._run(self.engine, work, self.retry)
@@ -110,16 +104,6 @@ class Database:
     def at_once(self, work: Callable[[Connection], T], *, writes: bool) -> T:
         """As `read` and `write` without retries: for the first contact, where a wrong URL should fail quickly."""
         return self._run(self._writer if writes else self.engine, work, 0.0)
-
-    def migrate(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, without retries and with foreign keys unchecked on SQLite, so that `work` may rebuild a table.
-
-        `work` must check them itself before it returns.
-        """
-        try:
-            return self._run(self._writer.execution_options(migrates=True), work, 0.0)
-        finally:
-            self.engine.dispose()  # the next connection checks foreign keys again
 
     def close(self) -> None:
         self.engine.dispose()
@@ -166,17 +150,13 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 def parse(where: str | Path) -> URL:
     """The URL of a database: a path is a SQLite file, postgresql:// is PostgreSQL through psycopg.
 
-    Raises StoreError if `where` is neither, is no UTF-8, is a database in memory, has an unknown user (~NAME),
-    another driver, or options behind the path of a SQLite file. Several / at the beginning of a path become one.
+    Raises StoreError if `where` is neither, is a database in memory, has an unknown user (~NAME), another driver, or
+    options behind the path of a SQLite file.
     """
-    if not isinstance(where, str | Path):
-        raise StoreError(f"A database is named by a path or a URL, but got {where!r} ({type(where).__name__}).")
-    if str(where).encode("utf-8", "replace").decode() != str(where):
-        raise StoreError(f"The name of a database is written in UTF-8, but got {redacted(str(where))!r}.")
     if isinstance(where, Path) or "://" not in where:
         if isinstance(where, str) and holds_secret(where) and not Path(where).exists():
             raise StoreError(f"What names the database looks like a URL with a password, but {FORM}")
-        return _with_one_slash(URL.create("sqlite", database=str(_expanded(Path(where)))))
+        return URL.create("sqlite", database=str(_expanded(Path(where))))
     try:
         url = make_url(where)
     except (ArgumentError, ValueError):
@@ -197,13 +177,7 @@ def parse(where: str | Path) -> URL:
             f"The path of a SQLite database takes no options, but got {', '.join(sorted(url.query))}: write "
             "sqlite:///PATH. Commands that only read never change the file."
         )
-    return _with_one_slash(url)
-
-
-def _with_one_slash(url: URL) -> URL:
-    """The URL of a SQLite file whose path begins with one / at most: in a URI, // stands before the name of a host."""
-    path = url.database or ""
-    return url.set(database="/" + path.lstrip("/")) if path.startswith("//") else url
+    return url
 
 
 def _expanded(path: Path) -> Path:
@@ -306,11 +280,8 @@ def _write_ahead(cursor: sqlite3.Cursor, wait: float) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    options = connection.get_execution_options()
-    if options.get("migrates", False):
-        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")  # has no effect inside a transaction
     # A writer takes the lock at once. If it read first and asked for the lock later, it would fail instead of wait.
-    writes = options.get("writes", False)
+    writes = connection.get_execution_options().get("writes", False)
     # Through the driver: there are three transactions for each trial, and SQLAlchemy takes ten times as long for this.
     # Not by a listener either: once there is one, SQLAlchemy looks for others at every statement.
     connection.connection.cursor().execute("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,9 +1,13 @@
-"""Runs the migrations on the connection that the store hands over; there is no alembic.ini."""
+"""Alembic's environment: it runs migrations on the connection in the attribute `connection` of its configuration.
+
+There is no alembic.ini. `alembic.command.revision(config, autogenerate=True)` with such a configuration writes the next
+migration, see `tests/nas/store/test_schema.py`.
+"""
 
 from alembic import context
 
-from nas.store.device_models import metadata
-from nas.store.migrate import VERSION_TABLE
+from nas.store.models import metadata
+from nas.store.schema import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],

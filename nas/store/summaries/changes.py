@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from sqlalchemy import ColumnElement, Connection, FromClause, Select, and_, case, func, or_, select, type_coerce, union
+from sqlalchemy import ColumnElement, Connection, FromClause, and_, case, func, or_, select, type_coerce
 
 from nas.store.models import study, trial, unit, unit_is_open
 from nas.store.records import (
     FAILED_SECONDS,
     FINAL,
-    PURPOSES,
     SEARCH,
     Mark,
     Pace,
@@ -22,7 +19,6 @@ from nas.store.records import (
 )
 from nas.store.types import Moment, now
 
-OVERLAP = timedelta(seconds=30)  # a transaction that took its time before a mark may be committed so much later
 _OPEN_UNIT = select(
     *(unit.c[name] for name in ("id", "study_id", "trial_id", "kind", "rung", "steps", "state", "owner", "released")),
     unit.c.attempts.label("attempt"),
@@ -95,23 +91,3 @@ def mark(connection: Connection, study_id: int) -> Mark:
     """This moment in the life of a study."""
     row = connection.execute(select(study.c.sequence, type_coerce(now(), Moment)).where(study.c.id == study_id)).one()
     return Mark(*row)
-
-
-def changed_since(study_id: int, since: Mark) -> Select:
-    """The ids of the trials that changed since the mark, and of some that did not.
-
-    A trial changes when a unit of it is added, leased or ends, or when the search stops it. A unit that was added or
-    leased either is open or has ended since, and a unit that ended has a place in the sequence, whose order is that of
-    the commits. So the open units and the sequence say it all, except for stopped trials, which need the time.
-    """
-    of_study = unit.c.study_id == study_id
-    in_index = trial.c.study_id == study_id, trial.c.purpose.in_(PURPOSES), trial.c.state == TrialState.STOPPED
-    stopped = select(trial.c.id).where(*in_index)
-    if since.time is not None:
-        stopped = stopped.where(trial.c.finished_at > since.time - OVERLAP)
-    found = union(
-        select(unit.c.trial_id).where(of_study, unit.c.sequence > since.sequence),
-        select(unit.c.trial_id).where(of_study, unit_is_open),
-        stopped,
-    )
-    return select(found.subquery().c.trial_id)

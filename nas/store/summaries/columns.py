@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Double, Select, and_, func, select, type_coerce
+from sqlalchemy import Column, Connection, Double, and_, func, select, type_coerce
 
 from nas.metrics import CURVE
 from nas.store.models import metric, objective_value, trial, unit
-from nas.store.queries import MOST_IDS, values_of
-from nas.store.records import UnitKind, UnitState
+from nas.store.queries import MOST_IDS, changed_since, values_of
+from nas.store.records import Mark, UnitKind, UnitState
 
 _MOMENTS = ("created_at", "finished_at")
 _COLUMNS = ("number", "state", "arm", "purpose", "operator", "rung", "steps", "error_kind", "parameters", "step_flops")
@@ -41,9 +42,9 @@ def columns(connection: Connection, study_id: int, first: int, limit: int) -> Co
     return _read(connection, and_(trial.c.study_id == study_id, trial.c.number.between(first, first + limit - 1)))
 
 
-def changed_columns(connection: Connection, changed: Select) -> Columns:
-    """The trials whose ids `changed` selects."""
-    ids = list(connection.execute(changed).scalars())
+def changed_columns(connection: Connection, study_id: int, since: Mark) -> Columns:
+    """The trials that changed since that mark, and perhaps some that did not."""
+    ids = list(connection.execute(changed_since(study_id, since)).scalars())
     parts = [_read(connection, trial.c.id.in_(ids[at : at + MOST_IDS])) for at in range(0, len(ids), MOST_IDS)]
     rows, values, seconds = ([row for part in parts for row in getattr(part, name)] for name in Columns._fields[1:])
     return Columns(NAMES, rows, values, seconds)
@@ -65,22 +66,20 @@ def origins(connection: Connection, study_id: int, first: int = 0) -> list[tuple
 
 def choices(connection: Connection, study_id: int, numbers: list[int]) -> dict[int, dict[str, Any]]:
     """The point of each of these trials, by number."""
-    found: dict[int, dict[str, Any]] = {}
-    for start in range(0, len(numbers), MOST_IDS):
-        some = trial.c.number.in_(numbers[start : start + MOST_IDS])
-        asked = select(trial.c.number, trial.c.choices).where(trial.c.study_id == study_id, some)
-        found |= {number: point or {} for number, point in connection.execute(asked)}
-    return found
+    return {number: point or {} for number, point in _of(connection, study_id, numbers, trial.c.choices)}
 
 
 def errors(connection: Connection, study_id: int, numbers: list[int]) -> dict[int, str]:
     """The message of each of these trials that failed, by number."""
-    found: dict[int, str] = {}
+    return {number: text or "" for number, text in _of(connection, study_id, numbers, trial.c.error_text)}
+
+
+def _of(connection: Connection, study_id: int, numbers: list[int], column: Column[Any]) -> Iterator[tuple[int, Any]]:
+    """(number, value of `column`) of these trials."""
+    asked = select(trial.c.number, column).where(trial.c.study_id == study_id)
     for start in range(0, len(numbers), MOST_IDS):
-        some = trial.c.number.in_(numbers[start : start + MOST_IDS])
-        asked = select(trial.c.number, trial.c.error_text).where(trial.c.study_id == study_id, some)
-        found |= {number: text or "" for number, text in connection.execute(asked)}
-    return found
+        some = asked.where(trial.c.number.in_(numbers[start : start + MOST_IDS]))
+        yield from map(tuple, connection.execute(some))
 
 
 def seconds(connection: Connection, study_id: int) -> dict[int, float]:

@@ -10,17 +10,18 @@ from sqlalchemy import Connection, ScalarSelect, Select, Subquery, and_, func, o
 from nas.errors import UsageError
 from nas.store.models import objective_value, study, trial, unit
 from nas.store.queries import MOST_IDS, light_trials, unknown
-from nas.store.records import PURPOSES, SEARCH, RungResult, Trial, UnitKind, UnitState
+from nas.store.records import PURPOSES, SEARCH, RungResult, Trial, TrialState, UnitKind, UnitState
 
 
 def best(
     connection: Connection,
     study_id: int,
-    objective: str | None,
-    limit: int | None,
-    states: Collection[str],
-    purposes: Collection[str],
-    longest: bool,
+    objective: str | None = None,
+    limit: int | None = 10,
+    *,
+    states: Collection[str] = (TrialState.COMPLETE,),
+    purposes: Collection[str] = (),
+    longest: bool = False,
     reached: float | None = None,
 ) -> list[Trial]:
     """The best trials by one objective (the study's first, if None), best first; of equal trials the older comes first.
@@ -53,10 +54,11 @@ def best(
 def pareto(
     connection: Connection,
     study_id: int,
-    objectives: Sequence[str] | None,
-    states: Collection[str],
-    purposes: Collection[str],
-    longest: bool,
+    objectives: Sequence[str] | None = None,
+    *,
+    states: Collection[str] = (TrialState.COMPLETE,),
+    purposes: Collection[str] = (),
+    longest: bool = False,
 ) -> list[Trial]:
     """The trials that no other dominates in these objectives (the study's, if None), ordered by the first of them.
 

@@ -1,10 +1,8 @@
 """Budgets of trials, steps, tokens, FLOPs and device-seconds: the first limit that is spent ends the search."""
 
-import gzip
 import operator
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,7 @@ from nas.engine.forecast import Rates, affordable, forecast
 from nas.engine.replay import replay
 from nas.engine.settled import settle
 from nas.errors import UsageError
-from nas.store import TrialState, open_store
+from nas.store import TrialState
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 
@@ -204,22 +202,3 @@ def test_the_time_left_follows_from_the_share_that_is_spent(describe):
             store.finish(added.unit.id, "me", 1, {"loss": 2.0}, last=True, seconds=3.0)
         found = report.eta(store, study)
     assert (found.seconds, found.units) == (pytest.approx(24), 8)
-
-
-def test_a_study_of_an_earlier_release_gets_a_budget_of_flops(tmp_path):
-    """It did not store what its trials cost. The search computes that; a report shows it as unknown."""
-    database = tmp_path / "old.db"
-    kept = Path(__file__).parents[2] / "kept" / "studies" / "schema-0001.db.gz"
-    database.write_bytes(gzip.decompress(kept.read_bytes()))
-    with open_store(database) as store:
-        study = store.study("schema-0001")
-        config = SearchConfig(**study.config)
-        config = config.model_copy(update={"budget": Budget(trials=7, flops=1e12)})
-        proposer = session.proposer(config, store, study, factory.objectives(config))
-        proposer.absorb()
-        (arm,) = proposer.arms.values()
-        steps = {trial.number: trial.steps or 0 for trial in store.trials(study.id, purposes=("search",))}
-        cost = {number: factory.costs(config, Architecture.parse(store.trial(study.id, number).architecture))[1]
-                for number in steps}  # fmt: skip
-        assert arm.allowance.flops == pytest.approx(sum(steps[number] * cost[number] for number in steps))
-        assert report.status(store, study).spending.spent["flops"] is None

@@ -11,8 +11,7 @@ from nas.errors import NasError, UsageError
 from nas.finals import entrants
 from nas.numbers import FIRST_FINAL
 from nas.report import summary
-from nas.store import Reader, TrialState
-from nas.store.upkeep.damage import damage
+from nas.store import TrialState
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
@@ -224,28 +223,6 @@ def test_a_search_goes_on_after_finals_and_counts_its_trials_below_them(describe
     finals = finals_of(result)
     assert searched == [0, 1, 2, 3, 4]
     assert [each.number for each in finals] == [FIRST_FINAL + place for place in range(len(finals))]
-
-
-def test_a_search_goes_on_after_finals_of_an_earlier_version(describe, search, monkeypatch):
-    """They were numbered as trials of the search. They keep these numbers, and others go on from there."""
-    below = Reader.next_number
-    with monkeypatch.context() as earlier:
-        earlier.setattr(Reader, "next_number", lambda self, study, purpose="search": below(self, study))
-        old = finals_of(search(describe(finals=SMALL, budget="{trials: 3}")))
-    assert [each.number for each in old] == list(range(3, 3 + len(old)))
-
-    longer = SMALL.replace("steps: 20", "steps: [20, 40]")
-    result = search(describe(finals=longer, budget="{trials: 5}"))
-    searched = [each.number for each in result.store.trials(result.study.id, purposes=("search",))]
-    same = replay(result.store, result.study).same
-    damaged = damage(result.store.database)
-    finals = finals_of(result)
-
-    assert same and not damaged
-    assert searched == [0, 1, 2, 3 + len(old), 4 + len(old)]
-    assert [each.number for each in finals[: len(old)]] == [each.number for each in old]
-    assert [each.number for each in finals[len(old) :]] == [FIRST_FINAL + n for n in range(len(old), len(finals))]
-    assert [each.name for each in finals] == [f"final {n + 1}" for n in range(len(finals))]
 
 
 def test_a_larger_budget_uses_the_finals_that_are_there(describe, search, table):

@@ -108,18 +108,6 @@ def test_finals_that_have_not_been_trained_are_not_what_the_verdict_says(base, d
         assert shown(result).seeds == 3 and shown(result).is_current
 
 
-def test_a_verdict_of_an_earlier_version_stays_if_it_holds_all_that_is_asked(base, describe, search, documented):
-    config, before = base
-    with launch.open_for(config) as store:
-        study = store.study(config.study)
-        document = store.verdict(study.id).document
-        store.add_verdict(study.id, {key: document[key] for key in document if key not in ("finals", "extends")})
-    with search(describe(finals=FULL.replace(*FEWER["one seed"]), budget="{trials: 3}"), documented) as result:
-        assert finals(shown(result)) == finals(before)
-    with search(describe(finals=FULL.replace(*FEWER["one try"]), budget="{trials: 3}"), documented) as result:
-        assert len(shown(result).tries) == 1
-
-
 def test_a_search_file_without_finals_asks_for_no_verdict():
     assert answers({"finals": {"top": 2}, "extends": None}, {"top": 0})
     assert not answers({"finals": {"top": 2}}, {"top": 1})

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nas.engine import launch
+from nas.numbers import FIRST_FINAL
 from nas.report import console
 from nas.report.console import Reporter
 from nas.report.tables import reason
@@ -105,10 +106,10 @@ def test_in_the_finals_it_says_so_and_how_long_they_take(unstarted):
     stream = io.StringIO()
     with reporter(unstarted, stream) as report:
         for number in range(3):
-            unit = add(store, study, number, purpose="final")
+            unit = add(store, study, FIRST_FINAL + number, purpose="final")
             ended(report, unit, loss=2.0, seconds=10.0)
             store.finish(unit.id, "me", 1, {"loss": 2.0}, last=True, seconds=10.0)
-        fourth = add(store, study, 3, purpose="final")
+        fourth = add(store, study, FIRST_FINAL + 3, purpose="final")
         report._last = -1e9
         report.tick({(fourth.number, 0): Progress(1, 8, 2.0, 1000.0)})
 

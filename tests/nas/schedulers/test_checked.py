@@ -5,8 +5,7 @@ from itertools import repeat
 import numpy as np
 import pytest
 
-from nas.engine import launch
-from nas.errors import StoreError, UsageError
+from nas.errors import UsageError
 from nas.schedulers import checked as module
 from nas.schedulers.checked import CheckedScheduler, SchedulerProblem
 from nas.schedulers.contract import WAIT, Level, Promotion
@@ -267,9 +266,6 @@ def test_a_search_ends_with_the_error_and_goes_on_with_a_corrected_scheduler(des
 def test_a_search_ends_with_the_error_of_a_scheduler(describe, search, registered, monkeypatch):
     registered(type("Raises", (Two,), {"tell": lambda self, number, rung, values, steps: {}[number]}))
     with pytest.raises(UsageError, match=r"scheduler 'mine' raised an error in tell\(0, 0, \(.*\), 2\):\nTraceback"):
-        search(describe(scheduler="mine", budget="{trials: 1}"))
-    monkeypatch.setattr(launch, "damage_of_opened", lambda: StoreError("a row is damaged"))
-    with pytest.raises(StoreError, match="a row is damaged"):  # which explains the error
         search(describe(scheduler="mine", budget="{trials: 1}"))
 
 

@@ -14,7 +14,6 @@ from nas.engine.replay import replay
 from nas.report import overview, summary, trials
 from nas.store import open_store
 from nas.store.database.secrets import option
-from nas.store.upkeep.damage import damage
 
 pytestmark = pytest.mark.usefixtures("measured_once")
 SPACE = """
@@ -105,7 +104,7 @@ def test_two_machines_measure_for_one_search_and_one_comes_late(url, describe, s
         assert summary.pending(store, study) == []
         assert not chunked & {each.number for each in trials.front(store, study)}
         assert replay(store, study).same
-        assert damage(store.database) == []
+        assert store.faults() == []
         assert store.trained(study.id).steps == 50
 
 

@@ -1,12 +1,10 @@
 """What the tuner measured is kept as it was, on both databases."""
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from nas.store import Measurement, open_store
+from nas.store import Measurement
 from nas.store.measurements import add
 
 DEVICE = {"key": "d1", "kind": "cpu", "name": "a processor", "torch": "2.13"}
@@ -53,7 +51,7 @@ def test_measurements_are_found_by_operation_device_and_problem(store):
 
 def test_a_call_that_is_repeated_after_a_lost_answer_adds_nothing(store):
     for _ in range(2):
-        store.database.write(lambda connection: add(connection, DEVICE, [TIMED, FAILED], "one call"))
+        store.database.write(lambda connection: add(connection, "one call", DEVICE, [TIMED, FAILED]))
 
     assert len(store.measurements()) == 2
 
@@ -64,13 +62,3 @@ def test_either_all_of_a_call_is_kept_or_nothing(store):
         store.add_measurements(DEVICE, [TIMED, neither])
 
     assert store.measurements() == []
-
-
-def test_measurements_of_a_file_of_the_first_version_are_read(tmp_path):
-    with open_store(shutil.copy(Path(__file__).parent / "study-v1.db", tmp_path / "study.db")) as store:
-        old = store.measurements("rms_norm")
-
-    assert [(each.milliseconds, each.failure, each.samples, each.dtype, each.resources) for each in old] == [
-        (1.5, None, (), "", None),
-        (None, "no threads", (), "", None),
-    ]

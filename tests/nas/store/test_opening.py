@@ -4,13 +4,11 @@ import os
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from nas.errors import StoreError
 from nas.store import open_reader, open_store
-from nas.store.database.engine import parse
 
 
 @pytest.fixture
@@ -28,32 +26,6 @@ def execute(file, statement):
 
 def new_study(store, name="quick"):
     return store.create_study(name, {}, "kind: decoder", 0, [{"name": "bits", "direction": "minimize"}])
-
-
-def test_a_database_of_a_newer_version_is_left_alone(file):
-    execute(file, "UPDATE tessera_version SET version_num = '9999'")
-
-    with pytest.raises(StoreError, match=r"newer Tessera \(its tables are at version 9999.*pip install -U"):
-        open_store(file)
-    connection = sqlite3.connect(file)
-    assert connection.execute("SELECT version_num FROM tessera_version").fetchone() == ("9999",)
-    connection.close()
-
-
-def test_a_newer_postgresql_database_is_left_alone(postgresql):
-    import psycopg
-
-    with psycopg.connect(postgresql) as connection:
-        connection.execute("UPDATE tessera_version SET version_num = '9999'")
-    with pytest.raises(StoreError, match="newer Tessera"):
-        open_store(postgresql)
-
-
-def test_a_database_of_another_program_is_left_alone(tmp_path):
-    execute(tmp_path / "nas.db", "CREATE TABLE trial (id INTEGER)")
-
-    with pytest.raises(StoreError, match="belongs to another program: it has tables named trial"):
-        open_store(tmp_path / "nas.db")
 
 
 def test_a_postgresql_database_may_hold_the_tables_of_other_programs_too(server):
@@ -122,14 +94,6 @@ def test_a_file_of_one_byte_is_no_database_and_stays(open_it, tmp_path):
     assert (tmp_path / "one").read_bytes() == b"x"
 
 
-@pytest.mark.parametrize("spelling", ["/{}", "//{}", "sqlite:////{}", "sqlite://///{}", "path"])
-def test_several_slashes_before_a_path_are_one(spelling, file):
-    where = Path(f"/{file}") if spelling == "path" else spelling.format(file)
-    for opened in (open_store, open_store, open_reader):
-        with opened(where) as store:
-            assert store.database.file == file and store.database.url == parse(file)
-
-
 def test_a_damaged_file_says_so(file):
     with open_store(file) as store:
         new_study(store)
@@ -176,8 +140,6 @@ def test_the_environment_names_the_database(file, monkeypatch, tmp_path):
         ("sqlite+aiosqlite:///x.db", r"no driver 'sqlite\+aiosqlite' for a study database: write sqlite:///PATH"),
         ("~no-such-user/x.db", "no study database ~no-such-user/x.db: Could not determine home directory"),
         ("postgresql://host:port/name", "is not the URL of a database"),
-        ("\udcff.db", r"The name of a database is written in UTF-8, but got '\\udcff.db'"),
-        (Path("\udcff.db"), "is written in UTF-8"),
         ("sqlite:///x.db?mode=ro", "takes no options, but got mode: write sqlite:///PATH"),
         ("sqlite:///file:x.db?mode=ro", "takes no options, but got mode"),
         ("sqlite:///file://host/x.db?uri=true", "in SQLite's own URL one / stands before the path, as in file:/PATH"),

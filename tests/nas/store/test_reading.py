@@ -1,17 +1,13 @@
 """What only reads changes nothing: no table, no byte of the file, no file next to it."""
 
-import gzip
 import os
 import sqlite3
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from nas.errors import StoreError
 from nas.store import Store, open_reader, open_store
-
-KEPT = Path(__file__).parents[2] / "kept" / "studies" / "finished.db.gz"
 
 
 @pytest.fixture
@@ -58,18 +54,6 @@ def test_a_reader_sees_what_a_writer_adds(file):
         assert [study.name for study in reader.studies()] == ["quick", "second"]
 
 
-def test_a_database_of_an_earlier_version_is_read_from_an_upgraded_copy(tmp_path):
-    path = tmp_path / "finished.db"
-    path.write_bytes(gzip.decompress(KEPT.read_bytes()))
-    before = contents(tmp_path)
-    with open_reader(path) as reader:
-        assert reader.studies()
-        copy = Path(reader.database.engine.url.database)
-        assert copy.exists()
-    assert not copy.exists()
-    assert contents(tmp_path) == before
-
-
 @pytest.mark.parametrize(
     "opens", [open_reader, open_store, partial(open_store, create=False)], ids=["reader", "search", "resume"]
 )
@@ -90,14 +74,6 @@ def test_an_empty_file_holds_no_study(tmp_path):
     assert contents(tmp_path) == {"empty.db": b""}
 
 
-def test_a_newer_database_is_refused(file):
-    with sqlite3.connect(file) as connection:
-        connection.execute("UPDATE tessera_version SET version_num = '9999'")
-    connection.close()
-    with pytest.raises(StoreError, match=r"newer Tessera \(its tables are at version 9999"):
-        open_reader(file)
-
-
 def test_a_folder_without_write_permission_is_read(file, monkeypatch):
     """Also as root, who may write everywhere: then the question for the permission is answered with no."""
     allowed = os.access
@@ -115,16 +91,3 @@ def test_a_name_with_signs_of_a_url_is_a_file(file):
     path = file.rename(file.with_name("a ?b=1#c%20.db"))
     with open_reader(path) as reader:
         assert reader.study("quick").name == "quick"
-
-
-def test_an_upgraded_copy_shows_what_was_changed_since_the_last_one(tmp_path):
-    path = tmp_path / "finished.db"
-    path.write_bytes(gzip.decompress(KEPT.read_bytes()))
-    for name in ("finished", "finished", "renamed"):
-        with sqlite3.connect(path) as connection:
-            connection.execute("UPDATE study SET name = ?", [name])
-        connection.close()
-        with open_reader(path) as reader:
-            (study,) = reader.studies()
-            assert study.name == name
-            assert reader.trials(study.id)

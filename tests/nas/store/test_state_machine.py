@@ -17,7 +17,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from nas.documents import Documents
 from nas.store import TrialAdded, UnitKind, open_reader, open_store
 from nas.store.models import metadata
-from nas.store.upkeep.damage import damage
 from nas.work import Progress
 
 OBJECTIVES = [{"name": "bits", "direction": "minimize"}]
@@ -319,4 +318,4 @@ def test_the_store_does_what_a_simple_model_says_wherever_a_process_or_a_connect
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=STEPS))
 
     with open_reader(url) as reader:
-        assert damage(reader.database) == []
+        assert reader.faults() == []

@@ -8,13 +8,11 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from nas.errors import StoreError
-from nas.store.limits import double
+from nas.store.endings import check_finite
 from nas.store.models import objective_value, study, trial, unit
 from nas.store.records import UnitKind, UnitState
 from nas.store.studies import change, lock, next_in_sequence
 from nas.store.types import storable
-from nas.store.upkeep import checksums
-from nas.store.upkeep.filling import checksum_of
 
 
 def add(
@@ -22,46 +20,50 @@ def add(
     trial_id: int,
     objective: Mapping[str, str],
     value: float,
-    evidence: Mapping[str, Any] | None,
-    rung: int | None,
+    evidence: Mapping[str, Any] | None = None,
+    *,
+    rung: int | None = None,
     check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> bool:
     """Give the trial, and each of its finished rungs, the value -> whether nothing was known.
 
-    objective: {"name": ..., "direction": "minimize" | "maximize"}; the study's list gets it if it is not there. rung:
-    of the probe that is added to the study's sequence; None adds none. check: called with the evidence of the study's
-    first value of this name, if it has any; what it raises passes through, and nothing changes. Raises StoreError if
-    the trial was deleted.
+    objective: {"name": ..., "direction": "minimize" | "maximize"}; the study's list gets it if it is not there.
+    evidence: how it was measured. rung: 1 + the place of an objective that the search waits for: the value is then in
+    the study's sequence, as a probe that is done, unless there is a probe that found none; None adds none. check:
+    called with the evidence of the study's first value of this name, if it has any; what it raises passes through, and
+    nothing changes. Raises ValueError for a value that is not finite, StoreError if the trial was deleted.
     """
     name, own = objective["name"], trial.c.id == trial_id
-    covered = select(*(trial.c[column] for column in checksums.TRIAL)).where(own)
+    check_finite({name: value})
     lock(connection, _study_of(connection, trial_id))
-    row = dict(connection.execute(covered).mappings().one())
-    _declare(connection, row["study_id"], objective)
-    if name in row["cheap_values"] or (rung is not None and _has_probe(connection, trial_id, rung)):
+    columns = trial.c.study_id, trial.c.cheap_values, trial.c.evidence
+    row = connection.execute(select(*columns).where(own)).one()
+    _declare(connection, row.study_id, objective)
+    if name in row.cheap_values or (rung is not None and _has_probe(connection, trial_id, rung)):
         return False
-    if check is not None and (first := _first_evidence(connection, row["study_id"], name)) is not None:
+    if check is not None and (first := _first_evidence(connection, row.study_id, name)) is not None:
         check(first)
-    changes: dict[str, Any] = {"cheap_values": row["cheap_values"] | {name: value}}
+    changes: dict[str, Any] = {"cheap_values": row.cheap_values | {name: value}}
     if evidence is not None:
-        changes["evidence"] = (row["evidence"] or {}) | {name: dict(evidence)}
-    changes["checksum"] = checksums.of_row(row | changes, checksums.TRIAL)
+        changes["evidence"] = (row.evidence or {}) | {name: dict(evidence)}
     connection.execute(update(trial).where(own).values(changes))
     done = select(unit.c.id).where(
         unit.c.trial_id == trial_id, unit.c.kind == UnitKind.TRAIN, unit.c.state == UnitState.DONE
     )
     found = list(connection.execute(done).scalars())
     if rung is not None:
-        found.append(_probe(connection, row["study_id"], trial_id, rung, {"state": UnitState.DONE}))
-    for unit_id in found:
-        connection.execute(insert(objective_value).values(unit_id=unit_id, name=name, value=double(name, value)))
-        checksum = checksum_of(connection, unit_id)
-        connection.execute(update(unit).where(unit.c.id == unit_id).values(checksum=checksum))
+        found.append(_probe(connection, row.study_id, trial_id, rung, {"state": UnitState.DONE}))
+    if found:
+        rows = [{"unit_id": unit_id, "name": name, "value": float(value)} for unit_id in found]
+        connection.execute(insert(objective_value), rows)
     return True
 
 
 def add_none(connection: Connection, trial_id: int, rung: int, failure: tuple[str, str]) -> bool:
-    """Add a failed probe of the trial to the study's sequence -> whether it has none of this rung."""
+    """Record that a trial has no value of an objective that the search waits for -> whether that was unknown.
+
+    It is a failed probe in the study's sequence. rung: as in `add`. failure: (kind, text).
+    """
     study_id = _study_of(connection, trial_id)
     lock(connection, study_id)
     if _has_probe(connection, trial_id, rung):
@@ -101,4 +103,4 @@ def _probe(connection: Connection, study_id: int, trial_id: int, rung: int, ende
 def _declare(connection: Connection, study_id: int, objective: Mapping[str, str]) -> None:
     known = connection.execute(select(study.c.objectives).where(study.c.id == study_id)).scalar_one()
     if all(each["name"] != objective["name"] for each in known):
-        change(connection, study_id, {"objectives": [*known, dict(objective)]})
+        change(connection, study_id, objectives=[*known, dict(objective)])

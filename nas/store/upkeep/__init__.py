@@ -1,1 +1,0 @@
-"""Looks after a study database: checksums, and checks for damage."""
