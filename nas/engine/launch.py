@@ -149,7 +149,7 @@ def _search(
     if known is None or trains:
         # before the study is there, and before something is trained in vain
         starting.check_trains(config, here=runner is None)
-        make_checkpoints(config.checkpoints, check_storage(config.storage))
+        make_checkpoints(config.checkpoints, config.study, config.storage)
     else:
         config, unusable = starting.usable(config, SearchConfig.stored(known.config), here=runner is None)
     asked = SearchConfig.stored(known.config).finals if known and finals_only else config.finals

@@ -23,7 +23,6 @@ from nas.own.settled import checked, names
 from nas.schedulers.registry import registry as schedulers
 from nas.strategies import auto as automatic
 from nas.strategies.registry import registry as strategies
-from nas.upkeep.policy import EARLIER
 
 AUTO = "auto"  # written in a search file, this is the same as leaving the option out
 ROUNDING = 1e-9  # of a share times a number of trials
@@ -48,7 +47,7 @@ def settle(config: SearchConfig, study: SearchConfig | None = None) -> SearchCon
     if "keep" in config.model_fields_set or study is None:
         changes["keep"] = config.keep
     else:  # an earlier version kept all checkpoints
-        changes["keep"] = study.keep if "keep" in study.model_fields_set else EARLIER
+        changes["keep"] = study.keep
     arms = {}
     for name, arm in config.arms.items():
         known = study.arms[name].strategy if study and name in study.arms else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,12 @@ from nas import report as reports
 from nas.files import reaching
 from nas.report.tables import size
 from nas.store.kept import checkpoints
-from nas.upkeep import leftovers
-from nas.upkeep.elsewhere import has_open_units, named_by_diverged, named_elsewhere, newer
-from nas.upkeep.policy import EARLIER, unneeded
+from nas.upkeep import leftovers, places
+from nas.upkeep.policy import DEFAULT, unneeded
 
 if TYPE_CHECKING:
     from nas.store import Reader, Study
+    from nas.store.kept import Kept
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ def clean(store: Reader, study: Study, cache: Path, *, dry_run: bool = False) ->
     """Remove what `study` no longer needs -> what was removed. cache: where this node prepares data. dry_run: remove
     nothing.
 
-    A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out, and so are the files
-    of a study if another database has more results of it: then this one is an older copy. A copy that went on by itself
-    keeps the checkpoints that it names. Raises Unreachable if the place of the checkpoints does not answer.
+    A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out, and so is each folder
+    of checkpoints that belongs to another database, of which this one is a copy. Raises Unreachable if the place of the
+    checkpoints does not answer.
     """
     found: list[Leftover] = []
     for kind, place, count, remove in _found(store, study, cache):
@@ -74,27 +74,40 @@ def drop(uri: str, study: str) -> None:
             system.rm_file(path)
 
 
+def checkpoint_files(store: Reader, study: Study) -> list[str]:
+    """The checkpoints that exist and belong to `study` alone: no other study of its database has them, and their folder
+    belongs to this database. Each has the name of a checkpoint, so no other file that a database names is among them.
+    """
+    own = set(folders(store, study)[0])
+    return [each.uri for each in _kept(store, study) if _folder(each) in own and _is_there(each.uri)]
+
+
+def folders(store: Reader, study: Study) -> tuple[list[str], list[str]]:
+    """The folders of the study's checkpoints, those that its search file names and those that hold some: those of this
+    database, and those of another one, of which this is a copy."""
+    named = study.config.get("checkpoints")
+    own = [] if not named else [named if "://" in named else str(Path(named).expanduser().absolute())]
+    every = dict.fromkeys([*own, *map(_folder, _kept(store, study))])
+    owned = {each: places.is_owned(each, study.name, store.database.url) for each in every}
+    return [each for each in every if owned[each]], [each for each in every if not owned[each]]
+
+
 _Found = tuple[str, str, int, Callable[[], Any]]
 
 
-def newer_database(store: Reader, study: Study) -> Path | None:
-    """A database that has more results of `study`, so it knows better which checkpoints are needed; None: this one."""
-    return newer(store, study, _uris(store, study))
-
-
 def _found(store: Reader, study: Study, cache: Path) -> Iterable[_Found]:
-    if newer_database(store, study) is None:
-        yield from _checkpoints(store, study)
-        yield from _of_folders(store, study)
+    own, _ = folders(store, study)
+    yield from _checkpoints(store, study, own)
+    yield from _of_folders(store, study, own)
     for each in leftovers.prepared(cache):
         yield "unfinished data", str(each), _size(each), partial(shutil.rmtree, each)
     for each in leftovers.ray_sessions():
         yield "Ray session", str(each), _size(each), partial(leftovers.remove_session, each)
 
 
-def _of_folders(store: Reader, study: Study) -> Iterable[_Found]:
-    is_done = not (store.open_units(study.id) or has_open_units(store, study, _uris(store, study)))
-    for folder in _folders(store, study):
+def _of_folders(store: Reader, study: Study, own: Iterable[str]) -> Iterable[_Found]:
+    is_done = not store.open_units(study.id)
+    for folder in own:
         with reaching(folder):
             system, path = fsspec.core.url_to_fs(folder)
             some = [("unfinished file", each) for each in leftovers.unfinished(system, path)]
@@ -104,47 +117,31 @@ def _of_folders(store: Reader, study: Study) -> Iterable[_Found]:
                 yield kind, place, system.size(place) or 0, partial(system.rm_file, place)
 
 
-def _checkpoints(store: Reader, study: Study) -> Iterable[_Found]:
-    keep = study.config.get("keep", EARLIER)
+def _checkpoints(store: Reader, study: Study, own: Sequence[str]) -> Iterable[_Found]:
+    keep = study.config.get("keep", DEFAULT)
     if keep == "all":
         return
     best, others = reports.best_and_front(store, study)
     front = {trial.number for trial in (best, *others) if trial}
-    kept = store.database.read(lambda connection: checkpoints(connection, study.id))
-    some = {each.uri for each in unneeded(kept, keep, front)}
-    for uri in sorted(some - named_by_diverged(store, study, some)):
+    for uri in sorted({each.uri for each in unneeded(_kept(store, study), keep, front) if _folder(each) in own}):
         with reaching(uri):
-            system, path = fsspec.core.url_to_fs(uri)
-            if leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) and system.exists(path):
+            if _is_there(uri):
+                system, path = fsspec.core.url_to_fs(uri)
                 yield "checkpoint", uri, system.size(path) or 0, partial(system.rm_file, path)
 
 
-def checkpoint_files(store: Reader, study: Study) -> list[str]:
-    """The checkpoints that exist and belong to `study` alone: no other study of its database has them, no copy or
-    original of the database does, and each has the name of a checkpoint, so no other file that a database names is
-    among them.
-    """
-    kept = store.database.read(lambda connection: checkpoints(connection, study.id))
-    others = named_elsewhere(store, study, (each.uri for each in kept))
-    found = []
-    for uri in dict.fromkeys(each.uri for each in kept if each.uri not in others):
-        system, path = fsspec.core.url_to_fs(uri)
-        if leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) and system.exists(path):
-            found.append(uri)
-    return found
+def _kept(store: Reader, study: Study) -> list[Kept]:
+    return store.database.read(lambda connection: checkpoints(connection, study.id))
 
 
-def _folders(store: Reader, study: Study) -> list[str]:
-    """The folders of the study's checkpoints: those that its search file names and those that hold some."""
-    kept = store.database.read(lambda connection: checkpoints(connection, study.id))
-    named = study.config.get("checkpoints")
-    own = [] if not named else [named if "://" in named else str(Path(named).expanduser().absolute())]
-    return list(dict.fromkeys([*own, *(each.uri.rpartition("/")[0] for each in kept)]))
+def _folder(each: Kept) -> str:
+    return each.uri.rpartition("/")[0]
 
 
-def _uris(store: Reader, study: Study) -> list[str]:
-    """The checkpoints of the study; some may be gone."""
-    return [each.uri for each in store.database.read(lambda connection: checkpoints(connection, study.id))]
+def _is_there(uri: str) -> bool:
+    """Whether there is a file whose name is that of a checkpoint."""
+    system, path = fsspec.core.url_to_fs(uri)
+    return leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) is not None and system.exists(path)
 
 
 def _size(folder: Path) -> int:

@@ -16,7 +16,6 @@ RESERVE = 64 * 2**20  # bytes that stay free, for the database and other program
 WARN_TIMES = 10  # a warning comes when less than ten times the space is left at which the search pauses
 LOOK_SECONDS = 2.0  # between two looks
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the quota
-OF_THE_KERNEL = ("proc", "sysfs")  # file systems without files of programs
 FULL_SECONDS = 30.0  # how long the search pauses after a write failed, although space seems to be left (a quota)
 
 
@@ -87,34 +86,6 @@ def free_bytes(place: Path) -> int:
     """The free bytes of the disk that holds `place`. Some file systems, such as /proc, do not know: any number fits."""
     disk = shutil.disk_usage(place)
     return disk.free if disk.total else sys.maxsize
-
-
-def obstacle(folder: Path) -> str:
-    """Why no file can be written to `folder`, which need not exist yet; "" if no reason is seen. It makes nothing."""
-    try:
-        folder.lstat()
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            return f"{error.strerror}"
-    except ValueError as error:  # a NUL
-        return str(error)
-    above = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), Path("/"))  # also a broken link
-    if not above.is_dir():
-        return f"{above} is not a folder"
-    if _file_system(above) in OF_THE_KERNEL:  # there root has the permission to write, but no file can be made
-        return f"{above} belongs to the kernel, which holds no other files"
-    if not os.access(above, os.W_OK | os.X_OK):
-        return f"no file can be written to {above}"
-    return ""
-
-
-def _file_system(place: Path) -> str:
-    """The type of the file system that holds `place`; "" if it is not known."""
-    import psutil  # not at the top, because importing it takes time
-
-    types = {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
-    place = place.resolve()
-    return next((types[each] for each in (place, *place.parents) if each in types), "")
 
 
 def existing(folder: Path) -> Path:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Keep = Literal["last", "best", "all"]
 DEFAULT: Keep = "last"
-EARLIER: Keep = "all"  # studies that were made before there was a choice
 _CONTINUE = (TrialState.WAITING, TrialState.RUNNING, TrialState.FAILED)
 
 

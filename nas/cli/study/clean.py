@@ -24,18 +24,15 @@ def clean(
 
     Example: nas clean quickstart --dry-run
     """
-    import shlex
-
     from nas import location
     from nas.upkeep import cleaning
 
     store, found = location.open_existing(study, storage)
     with store:
         removed = cleaning.clean(store, found, location.CACHE, dry_run=dry_run)
-        newer = cleaning.newer_database(store, found)
-    if newer is not None:
-        command = shlex.join(["nas", "clean", study, "--storage", str(newer)])
-        note(f"The files of {study} are kept: {newer} has later results of it. Clean that one: {command}")
+        _, others = cleaning.folders(store, found)
+    for folder in others:
+        note(f"{folder} is kept: its checkpoints belong to another database, of which this one is a copy.")
     print_rows([vars(each) for each in removed], as_json, empty="There is nothing to remove.")
     if removed and not as_json:
         note(f"{'To be removed' if dry_run else 'Removed'}: {cleaning.summary(removed)}.")

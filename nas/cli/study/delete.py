@@ -21,21 +21,21 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Remove STUDY from its database, with its checkpoints. Other studies of the database stay, with
-    checkpoints that they share with it. If the database is a copy, the checkpoints stay if the original is next to them
-    or to the copy.
+    checkpoints that they share with it. If the database is a copy, the checkpoints of the original stay.
 
     Example: nas delete quickstart --yes
     """
     from nas import location
     from nas.errors import UsageError
     from nas.training import checkpoints
-    from nas.upkeep import cleaning
+    from nas.upkeep import cleaning, places
     from nas.work import Checkpoint
 
     store, found = location.open_to_continue(study, storage)
     with store:
         trials = store.trials(found.id)
         kept = [] if keep_checkpoints else cleaning.checkpoint_files(store, found)
+        folders = [] if keep_checkpoints else cleaning.folders(store, found)[0]
         about = f"{plural(len(trials), 'trial')} and {plural(len(kept), 'checkpoint')}"
         if not yes and not typer.confirm(f"Remove the study {study!r} with {about}?", err=True):
             raise UsageError("Nothing was removed.")
@@ -47,6 +47,8 @@ def delete(
             removed += 1
         except OSError as error:
             note(f"The checkpoint {uri} could not be removed: {error}")
+    for folder in folders:
+        places.forget(folder, study)
     if as_json:
         print_json({"study": study, "trials": len(trials), "checkpoints": removed})
     else:

@@ -32,7 +32,8 @@ def check_trains(config: SearchConfig, *, here: bool = True) -> None:
     """
     if here:
         check_device(config)
-    check_checkpoints(config.checkpoints, check_storage(config.storage))
+    check_storage(config.storage)
+    check_checkpoints(config.checkpoints)
     forecast(config)
 
 

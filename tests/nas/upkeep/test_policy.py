@@ -3,7 +3,7 @@
 import pytest
 
 from nas.store import TrialState
-from nas.store.upkeep.kept import Kept
+from nas.store.kept import Kept
 from nas.upkeep.policy import most_kept, unneeded
 
 
