@@ -1,11 +1,10 @@
-"""Blocks of the user's own: files that register blocks when they are run, here and on every worker."""
+"""Blocks of a user's own: files that register blocks when they are run, here and on every worker."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 
 from nas.errors import UsageError
 from nas.own import source
@@ -13,7 +12,7 @@ from searchspace.contract import Primitive
 from searchspace.registry import BlockType, all_blocks, block_types, forget
 
 ENDING = ".py"
-SECONDS = 60.0  # that a file may take to define its blocks
+TWICE = "\nA block needs a name of its own. If {} was changed after this process had loaded it, start a new process."
 
 
 class BlockProblem(UsageError):
@@ -52,29 +51,26 @@ def of_file(path: Path) -> list[BlockType]:
     """The blocks that the file `path` registers; it is run unless it was before. Raises BlockProblem as `load`."""
     text = _text(path)
     load({str(path): text})
-    return registered(source.module_name("blocks", text))
+    return _registered(source.module_name("blocks", text))
 
 
-def registered(module: str) -> list[BlockType]:
-    """The blocks that the module of this name has registered."""
+def _registered(module: str) -> list[BlockType]:
     return [kind for kind in all_blocks() if kind.module.__module__ == module]
 
 
-def _run(name: str, path: str, text: str) -> ModuleType:
+def _run(name: str, path: str, text: str) -> None:
     block_types()  # ours first, so that a file that takes one of their names is the one that fails
     try:
-        module = source.run(name, path, text, SECONDS)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
+        source.run(name, path, text)
+        if wrong := _wrong(_registered(name)):
+            del sys.modules[name]
+            raise BlockProblem(f"{path} {wrong}.")
+    except (Exception, SystemExit) as error:
         forget(name)
+        if isinstance(error, BlockProblem):
+            raise
         again = TWICE.format(path) if "are called" in str(error) else ""
         raise BlockProblem(f"The file of blocks cannot be used:\n{source.own_traceback(error, path)}{again}") from error
-    if wrong := _wrong(registered(name)):
-        forget(name)
-        del sys.modules[name]
-        raise BlockProblem(f"{path} {wrong}.")
-    return module
 
 
 def _wrong(found: list[BlockType]) -> str | None:
@@ -84,10 +80,6 @@ def _wrong(found: list[BlockType]) -> str | None:
     for kind in found:
         if any(other.name == kind.name and other.role != kind.role for other in all_blocks()):
             return f"registers {kind.name!r}, but a block of another role has this name"
-        if kind.holds_no_blocks and getattr(kind.module.cost, "__func__", None) is PROMISED:
+        if kind.holds_no_blocks and getattr(kind.module.cost, "__func__", None) is vars(Primitive)["cost"].__func__:
             return f"registers {kind.name!r} without a cost. Define the class method `cost(cls, config, shape)`"
     return None
-
-
-PROMISED = vars(Primitive)["cost"].__func__
-TWICE = "\nA block needs a name of its own. If {} was changed after this process had loaded it, start a new process."

@@ -1,20 +1,24 @@
-"""A Python file of the user, run from its text: other machines have only that text."""
+"""A Python file of the user, run from its text: workers on other machines, and a later run of a study, have only that.
+
+Classes cannot be sent instead. With `from __future__ import annotations`, the types of a configuration are looked up in
+the module of its class, which must exist on the worker.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import linecache
-import signal
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 PREFIX = "nas_own_"  # of the names of modules that are made here
+ALONE = (
+    "\nOnly the text of the file itself is sent to workers, so it cannot import {}.py next to it. Put both into one "
+    "file, or install the other as a package on every machine."
+)
 
 
 def module_name(kind: str, source: str) -> str:
@@ -24,14 +28,14 @@ def module_name(kind: str, source: str) -> str:
 
 def read(path: Path) -> str:
     """The text of the file `path`, without a byte order mark. Raises OSError or UnicodeDecodeError if it has none."""
-    return path.read_text(encoding="utf-8").removeprefix("\ufeff")
+    return path.read_text(encoding="utf-8-sig")
 
 
-def run(name: str, path: str, source: str, seconds: float) -> ModuleType:
+def run(name: str, path: str, source: str) -> ModuleType:
     """Run the text `source` of the file `path` as the module `name`. Tracebacks of errors show the lines of `path`.
 
-    What the file prints goes to stderr: stdout is for the results of a command.
-    Raises whatever the file raises, and TimeoutError after `seconds`; the module is then forgotten.
+    What the file prints goes to stderr: stdout is for the results of a command. Raises whatever the file raises; the
+    module is then forgotten.
     """
     # linecache lets a traceback quote the file on a machine that has only its text; no mtime means it is never dropped.
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
@@ -39,43 +43,12 @@ def run(name: str, path: str, source: str, seconds: float) -> ModuleType:
     module.__file__ = path
     sys.modules[name] = module  # dataclasses and pickle look up the module of a class
     try:
-        with contextlib.redirect_stdout(sys.stderr), _limited(path, seconds):
+        with contextlib.redirect_stdout(sys.stderr):
             exec(compile(source, path, "exec"), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise
     return module
-
-
-class _TooLong(BaseException):
-    """The time is over. No `except Exception` of the file stops it."""
-
-
-@contextlib.contextmanager
-def _limited(path: str, seconds: float) -> Iterator[None]:
-    """Interrupt the file at `path` after `seconds`; an earlier limit of the process stays in force instead.
-
-    Python can interrupt its main thread only.
-    """
-    earlier, _ = signal.getitimer(signal.ITIMER_REAL)
-    if threading.current_thread() is not threading.main_thread() or 0 < earlier < seconds:
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise _TooLong
-
-    began, before = time.monotonic(), signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    except _TooLong as error:
-        said = f"{path} was still running after {seconds:g} seconds; it should only define things"
-        raise TimeoutError(said).with_traceback(error.__traceback__) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, earlier and max(earlier - (time.monotonic() - began), 0.001))
 
 
 def own_traceback(error: BaseException, file: str | Path) -> str:
@@ -87,9 +60,3 @@ def own_traceback(error: BaseException, file: str | Path) -> str:
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     beside = missing is not None and Path(file).with_name(f"{missing}.py").is_file()
     return said + (ALONE.format(missing) if beside else "")
-
-
-ALONE = (
-    "\nOnly the text of the file itself is sent to workers, so it cannot import {}.py next to it. Put both into one "
-    "file, or install the other as a package on every machine."
-)

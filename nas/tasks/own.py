@@ -11,7 +11,6 @@ from nas.own import source as own_source
 from nas.tasks.contract import Task
 
 OWN = ".py"  # the ending of a task's name that is a file of the user
-SECONDS = 600.0  # that the file may take to define its task, perhaps with its data
 
 
 class TaskProblem(UsageError):
@@ -32,7 +31,7 @@ def own_class(path: str, source: str) -> type[Task]:
 
     Raises TaskProblem unless the file defines exactly one complete task, and any exception that the file raises.
     """
-    module = own_source.run(own_source.module_name("task", path + source), path, source, SECONDS)
+    module = own_source.run(own_source.module_name("task", path + source), path, source)
     found = [
         value
         for value in vars(module).values()
