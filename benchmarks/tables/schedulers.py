@@ -1,13 +1,10 @@
 """Schedulers on recorded learning curves: how good is the trial that they choose with a share of full training?
 
-    python -m benchmarks.tables.schedulers [--seeds 20] [--share 0.15] [--calibration] [--json]
+    python -m benchmarks.tables.schedulers [--seeds 20] [--share 0.15] [--json]
 
 Trials are drawn in random order from the table, one worker. A scheduler may spend `--share` of what it would cost to
 train the whole table to the end. It chooses the best of the trials that it trained longest. The regret is the final
 loss of that trial minus the best final loss of the table, in nats: 0 is the best possible. A run that diverged fails.
-`--calibration` prints how often the trials that `extrapolation` stopped would have reached the best trial at that time,
-and the mean probability that it gave for this; the interval is Wilson's, over the trials of all seeds.
-`--forecast` compares the cost that `extrapolation` expects with its cost, for some numbers of trials.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -28,7 +25,6 @@ from benchmarks.quality.table import Missing, found
 from benchmarks.support.report import report
 from benchmarks.tables.table import load
 from nas.schedulers.contract import Promotion, Scheduler
-from nas.schedulers.extrapolation import Extrapolation
 from nas.schedulers.registry import make
 
 GOOD = 0.01  # nats
@@ -75,8 +71,6 @@ def schedulers(curves: Curves) -> dict[str, Any]:
         "full": ("full", {"steps": rungs[-1]}),
         "halving": ("halving", {"rungs": rungs}),
         "hyperband": ("hyperband", {"rungs": rungs, "brackets": 2}),
-        "pasha": ("pasha", {"rungs": rungs}),
-        "extrapolation": ("extrapolation", {"rungs": rungs, "full": max(10, len(curves.losses) // 50)}),
         "hurdles": ("hurdles", {"rungs": rungs, "wait": max(5, len(curves.losses) // 20)}),
     }
 
@@ -133,102 +127,20 @@ def rows(curves: Curves, seeds: int, share: float) -> list[dict[str, Any]]:
     return lines
 
 
-def calibration(
-    curves: Curves, seeds: int, probabilities: Sequence[float] = (0.01, 0.02, 0.05, 0.1, 0.2), **changed: Any
-) -> list[dict[str, Any]]:
-    """One row for each threshold of `extrapolation`. The budget is enough for all trials: each is stopped or trained.
-
-    changed: options of the scheduler that differ from those of the other benchmarks.
-    """
-    options = schedulers(curves)["extrapolation"][1] | changed
-    lines = []
-    for probability in probabilities:
-        stopped: list[tuple[float, bool]] = []
-        for seed in range(seeds):
-            made = make("extrapolation", {"loss": "minimize"}, **options, probability=probability)
-            assert isinstance(made, Extrapolation)
-            replayed(curves, made, 1.0, seed)
-            order = random.Random(seed).sample(range(len(curves.losses)), len(curves.losses))
-            for number, (_, chance, limit) in made.stopped.items():
-                stopped.append((chance, bool(curves.losses[order[number], -1] <= limit)))
-        reached = sum(each for _, each in stopped)
-        low, high = wilson(reached, len(stopped))
-        lines.append(
-            {
-                "table": curves.name,
-                "stopped below": probability,
-                "stopped": f"{len(stopped) / seeds:.0f} of {len(curves.losses)}",
-                "would have reached the best": f"{reached} of {len(stopped)}: {reached / max(1, len(stopped)):.2%}",
-                "95 % interval": f"{low:.2%} to {high:.2%}",
-                "mean probability given": f"{fmean(chance for chance, _ in stopped):.2%}" if stopped else "",
-            }
-        )
-    return lines
-
-
-def forecasts(curves: Curves, seeds: int, numbers: Sequence[int] = (16, 27, 81, 200, 600)) -> list[dict[str, Any]]:
-    """One row for each number of trials and probability: the training that `extrapolation` expects and needs.
-
-    Both are shares of the cost of training all trials to the end.
-    """
-    lines = []
-    starts = (0, *curves.rungs)
-    for trials in (each for each in numbers if each <= len(curves.losses)):
-        for probability in (0.01, 0.05, 0.2):
-            options = {"rungs": list(curves.rungs), "probability": probability}
-            spent = []
-            for seed in range(seeds):
-                places = random.Random(seed).sample(range(len(curves.losses)), trials)
-                some = replace(curves, losses=curves.losses[places])
-                spent.append(chosen(some, "extrapolation", options, 1.0, seed)[1])
-            levels = make("extrapolation", {"loss": "minimize"}, **options).forecast(trials)
-            steps = sum(each.units * (each.steps - start) for each, start in zip(levels, starts))
-            expected = steps / trials / curves.rungs[-1]
-            lines.append(
-                {
-                    "table": curves.name,
-                    "trials": trials,
-                    "probability": probability,
-                    "forecast": f"{expected:.3f}",
-                    "needed": f"{fmean(spent):.3f}",
-                    "ratio": f"{expected / fmean(spent):.2f}",
-                }
-            )
-    return lines
-
-
-def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927)."""
-    if not count:
-        return 0.0, 1.0
-    share, spread = hits / count, z**2 / count
-    middle, half = share + spread / 2, z * math.sqrt(share * (1 - share) / count + spread / count / 4)
-    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--share", type=float, default=0.15)
-    parser.add_argument("--forecast", action="store_true", help="the cost of `extrapolation` and its forecast instead")
-    parser.add_argument("--calibration", action="store_true", help="the calibration of `extrapolation` instead")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     lines = []
     for source in (own, nlp):
         try:
             table = source()
-            if options.forecast:
-                lines += forecasts(table, options.seeds)
-            elif options.calibration:
-                lines += calibration(table, options.seeds)
-            else:
-                lines += rows(table, options.seeds, options.share)
+            lines += rows(table, options.seeds, options.share)
         except Missing as error:
             print(f"Skipped: {error}")
     title = f"with {options.share:.0%} of full training"
-    if options.forecast or options.calibration:
-        title = "and the forecast of their cost" if options.forecast else "of the trials that were stopped"
     report(f"schedulers on recorded curves {title}", lines, as_json=options.json)
     return 0
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LEAST_SHOWN = 10  # trials of a rung that people are told about
 EXPLAINS = 0.8  # size alone explains the ranking if the whole interval is beyond this number
 MOST = 5000  # results and trials that are read, the first ones of the study
-SKIPPING = ("halving", "hyperband", "pasha")  # the schedulers that skip a rung that does not rank
+SKIPPING = ("halving", "hyperband")  # the schedulers that skip a rung that does not rank
 
 
 @dataclass(frozen=True)

@@ -16,20 +16,20 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from nas.options import Field, Number, Rungs
 from nas.schedulers.contract import Level, Promotion
 from nas.schedulers.order import Order
-from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ranking, Ties
+from nas.schedulers.rank import QUALITY, CostLimits, Rank, Ranking
 from nas.schedulers.registry import scheduler
 from nas.statistics.rank_correlation import correlation, of_all
 
 FIRST = 20  # trials that reached the lowest two levels, before their ranks are compared
 GROWTH = 1.5  # of their number until the next comparison
 USEFUL = 0.5  # a rank correlation of all trials at two levels from which on the lower one is worth its cost
-PoorRungs = Literal["corrected", "skipped", "kept"]
-CORRECTED: PoorRungs = "corrected"
+PoorRungs = Literal["skipped", "kept"]
+SKIPPED: PoorRungs = "skipped"
 Factor = Annotated[Number, Field(gt=1, le=1_000_000)]
 
 
@@ -76,14 +76,11 @@ class Rung:
 class Halving:
     """rungs: training steps, in all, at each level, ascending. factor: one trial in `factor` continues. rank and
     cost_limits: see `nas.schedulers.rank`. poor_rungs: whether later trials skip a lowest level that does not rank
-    trials; "skipped" does not estimate the correlation of all trials, as in an earlier version. ties: see
-    `nas.schedulers.rank`. objectives: {name: direction} of the search.
+    trials. objectives: {name: direction} of the search.
 
     A failure counts as a finished trial, so a level where trials fail still promotes; a failed trial never continues.
     The same holds for a trial beyond a limit.
     """
-
-    EARLIER: ClassVar[dict[str, str]] = {"poor_rungs": "kept", "ties": "ends"}
 
     def __init__(
         self,
@@ -92,8 +89,7 @@ class Halving:
         factor: Factor = 3,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
-        poor_rungs: PoorRungs = CORRECTED,
-        ties: Ties = OLDER,
+        poor_rungs: PoorRungs = SKIPPED,
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         for lower, higher in pairwise(rungs):
@@ -101,9 +97,7 @@ class Halving:
                 raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
         self.levels = rungs
         self.factor = factor
-        self.settled: dict[str, Any] = {"poor_rungs": poor_rungs, "ties": ties}
-        self.settled |= {"rank": rank} if rank == QUALITY else {}
-        self.ranking = Ranking(rank, cost_limits or {}, objectives, ties)
+        self.ranking = Ranking(rank, cost_limits or {}, objectives)
         self._levels = [Rung(self.ranking) for _ in rungs]
         self._last: dict[int, int] = {}  # trial -> its highest rung so far
         self._poor_rungs = poor_rungs
@@ -147,7 +141,7 @@ class Halving:
 
     def _may_be_useful(self, found: float, chosen: Iterable[int]) -> bool:
         """Whether the rank correlation `found` of the chosen trials may be that of a level which ranks all trials."""
-        return self._poor_rungs == CORRECTED and of_all(found, chosen, self._first) >= USEFUL
+        return of_all(found, chosen, self._first) >= USEFUL
 
     def promotion(self) -> Promotion | None:
         found = (self._promoted_from(level) for level in range(len(self.levels) - 2, -1, -1))

@@ -18,7 +18,6 @@ import math
 from bisect import bisect_left
 from itertools import pairwise
 from statistics import fmean
-from typing import ClassVar, Literal
 
 from nas.options import Rungs, Trials
 from nas.schedulers.contract import Level, Promotion
@@ -28,23 +27,13 @@ from nas.statistics.fence import fence
 
 @scheduler("hurdles")
 class Hurdles:
-    """rungs: training steps, in all, at each level, ascending. wait: trials between two hurdles. diverged: how a loss
-    that is much larger than the others counts in their mean; "counted" as it is, as in an earlier version."""
+    """rungs: training steps, in all, at each level, ascending. wait: trials between two hurdles."""
 
-    EARLIER: ClassVar[dict[str, str]] = {"diverged": "counted"}
-
-    def __init__(
-        self,
-        *,
-        rungs: Rungs,
-        wait: Trials = 20,
-        diverged: Literal["fenced", "counted"] = "fenced",
-    ) -> None:
+    def __init__(self, *, rungs: Rungs, wait: Trials = 20) -> None:
         for lower, higher in pairwise(rungs):
             if higher <= lower:
                 raise ValueError(f"rungs must ascend, but {lower} is followed by {higher}.")
         self.levels, self.wait = rungs, wait
-        self.settled = {"diverged": diverged}
         self.hurdles: list[float] = []  # by level
         self._since: list[int] = []  # by level: the first trial that has to take the hurdle
         self._trials = 0
@@ -103,7 +92,7 @@ class Hurdles:
         level = len(self.hurdles)
         if level < len(self.levels) - 1 and self._ended >= self.wait * (level + 1) and self._seen[level]:
             values = self._seen[level]
-            self.hurdles.append(_mean(_fenced(values) if self.settled["diverged"] == "fenced" else values))
+            self.hurdles.append(_mean(_fenced(values)))
             self._since.append(self._trials)
         self._ready = [each for each in self._ready if each not in self._further]
 

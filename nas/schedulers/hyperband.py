@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from nas.options import Rungs, Steps
 from nas.schedulers.contract import Level, Promotion
-from nas.schedulers.halving import CORRECTED, Factor, Halving, PoorRungs
-from nas.schedulers.rank import OLDER, QUALITY, CostLimits, Rank, Ties
+from nas.schedulers.halving import SKIPPED, Factor, Halving, PoorRungs
+from nas.schedulers.rank import QUALITY, CostLimits, Rank
 from nas.schedulers.registry import scheduler
 
 MOST_TRIALS = 4_000  # until the brackets repeat
@@ -26,8 +26,6 @@ class Hyperband:
     """The options are those of `halving`. brackets: how many there are; the first starts at the lowest level, the last
     one trains all of its trials to a higher level at once. None is one for each level."""
 
-    EARLIER: ClassVar[dict[str, str]] = {"poor_rungs": "kept", "ties": "ends"}
-
     def __init__(
         self,
         *,
@@ -36,17 +34,15 @@ class Hyperband:
         brackets: Steps | None = None,
         rank: Rank = QUALITY,
         cost_limits: CostLimits | None = None,
-        poor_rungs: PoorRungs = CORRECTED,
-        ties: Ties = OLDER,
+        poor_rungs: PoorRungs = SKIPPED,
         objectives: Mapping[str, str] | None = None,
     ) -> None:
         count = len(rungs) if brackets is None else brackets
         if count > len(rungs):
             raise ValueError(f"brackets must be at most the number of rungs, {len(rungs)}, but got {count}.")
         given: dict[str, Any] = {"rank": rank, "cost_limits": cost_limits, "objectives": objectives}
-        given |= {"factor": factor, "poor_rungs": poor_rungs, "ties": ties}
+        given |= {"factor": factor, "poor_rungs": poor_rungs}
         self.brackets = [Halving(rungs=rungs[first:], **given) for first in range(count)]
-        self.settled = self.brackets[0].settled
         self._cycle = _cycle(_sizes(len(rungs), count, factor))
 
     def start(self, number: int) -> int:

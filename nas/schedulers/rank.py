@@ -6,7 +6,7 @@
     cost_limits: {flops: 20M}                           # a trial beyond the limit does not continue
 
 All values are minimised: a maximised objective is negated before it is weighted. Of trials with the same value the
-older one is better; `ties: ends` is the order of an earlier version, see `nas.schedulers.order`.
+older one is better.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from nas.options import BeforeValidator, Field, Number
-from nas.schedulers.fronts import Values
-from nas.schedulers.order import Fronts, Line, Order
+from nas.schedulers.order import Fronts, Line, Order, Values
 from searchspace.errors import SpaceError, nearest
 from searchspace.language.documents import number
 
@@ -53,8 +52,6 @@ def _number(value: Any) -> float:
 
 Size = Annotated[Number, BeforeValidator(_number)]  # such as 20M
 Rank = Annotated[dict[str, Annotated[Size, Field(gt=0)]] | Literal["quality", "pareto"], BeforeValidator(_rank)]
-Ties = Literal["older", "ends"]
-OLDER: Ties = "older"
 CostLimits = Annotated[dict[str, Size], BeforeValidator(_limits)]
 
 
@@ -70,9 +67,8 @@ class Ranking:
         rank: str | Mapping[str, float],
         limits: Mapping[str, float],
         objectives: Mapping[str, str] | None,
-        ties: Ties = OLDER,
     ) -> None:
-        self.rank, self.limits, self.ties = rank, limits, ties
+        self.rank, self.limits = rank, limits
         self._places = {name: place for place, name in enumerate(objectives or {})}
         self._signs = [-1.0 if direction == "maximize" else 1.0 for direction in (objectives or {}).values()]
         if objectives is not None:
@@ -90,8 +86,7 @@ class Ranking:
 
     def order(self, values: Values) -> Order:
         """An empty order for such values."""
-        older = self.ties == OLDER
-        return Line(ends_first=not older) if len(values) == 1 else Fronts(copies_last=older)
+        return Line() if len(values) == 1 else Fronts()
 
     def _is_within(self, values: Values) -> bool:
         return all(values[place] <= self._signs[place] * self.limits[name] for name, place in self._placed(self.limits))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from benchmarks.tables.schedulers import Curves, calibration, chosen, forecasts, own, rows
+from benchmarks.tables.schedulers import Curves, chosen, own, rows
 
 
 def test_halving_finds_what_full_training_of_all_would_find_with_a_share_of_it():
@@ -18,21 +18,6 @@ def test_halving_finds_what_full_training_of_all_would_find_with_a_share_of_it()
 
 def test_the_table_says_how_far_each_scheduler_is_from_the_best():
     found = {row["scheduler"]: row for row in rows(own(), seeds=2, share=0.15)}
-    assert set(found) == {"full", "halving", "hyperband", "pasha", "hurdles", "extrapolation"}
+    assert set(found) == {"full", "halving", "hyperband", "hurdles"}
     assert float(found["halving"]["regret, mean"]) < float(found["full"]["regret, mean"])
     assert found["halving"]["within 0.01 nats"].endswith("of 2")
-
-
-def test_the_probabilities_of_extrapolation_are_about_what_happens():
-    def too_high(scale):
-        row = calibration(own(), 3, [0.2], scale=scale)[0]
-        given, found = row["mean probability given"], row["would have reached the best"].split(": ")[1]
-        return float(given.strip("%")) / float(found.strip("%"))
-
-    assert 0.5 < too_high("logarithm") < 2 < too_high("plain")
-
-
-def test_extrapolation_forecasts_its_cost():
-    found = forecasts(own(), 1, (27, 81))
-    assert [each["probability"] for each in found] == [0.01, 0.05, 0.2] * 2
-    assert all(0.75 < float(each["ratio"]) < 1.33 for each in found)

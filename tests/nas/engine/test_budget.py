@@ -165,7 +165,7 @@ def test_the_limit_that_buys_fewest_trials_counts(describe):
     assert affordable(describe(budget="{device_seconds: 5}"), Rates()) is None
 
 
-@pytest.mark.parametrize("scheduler", [HALVING, "{extrapolation: {rungs: [2, 4, 8]}}"])
+@pytest.mark.parametrize("scheduler", [HALVING, "{hyperband: {rungs: [2, 4, 8]}}"])
 def test_few_trials_are_forecast_though_the_rounded_shares_of_controls_exceed_them(describe, scheduler):
     config = describe(budget="{trials: 2}", scheduler=scheduler)
     arms = {f"random-{number}": {"strategy": "random", "share": 0.3} for number in range(3)}

@@ -5,7 +5,7 @@ import pytest
 from nas.schedulers.registry import make
 
 
-@pytest.fixture(params=["full", "halving", "one rung", "hyperband", "hurdles", "pasha", "extrapolation"])
+@pytest.fixture(params=["full", "halving", "one rung", "hyperband", "hurdles"])
 def new(request):
     """Makes the same scheduler again each time it is called."""
     return {
@@ -14,6 +14,4 @@ def new(request):
         "one rung": lambda: make("halving", rungs=[7]),
         "hyperband": lambda: make("hyperband", rungs=[1, 3, 9, 27], brackets=3),
         "hurdles": lambda: make("hurdles", rungs=[4, 8, 12, 16], wait=3),
-        "extrapolation": lambda: make("extrapolation", rungs=[3, 5, 9], full=6, probability=0.3, rank="pareto"),
-        "pasha": lambda: make("pasha", rungs=[1, 2, 4, 8], factor=2),
     }[request.param]

@@ -123,5 +123,5 @@ def test_the_forecast_starts_every_trial_once_and_grows_with_the_steps(new, tria
 
 
 def test_every_scheduler_is_tried():
-    known = {"extrapolation", "full", "halving", "hurdles", "hyperband", "pasha"}
+    known = {"full", "halving", "hurdles", "hyperband"}
     assert set(schedulers()) == known, "add the new one to `new` in conftest.py"

@@ -33,24 +33,14 @@ def ran(scheduler, trials: int, agreement: float, seed: int = 2) -> list[int]:
     return started
 
 
-@pytest.mark.parametrize("name", ["halving", "pasha"])
-def test_later_trials_start_higher(name) -> None:
-    found = ran(make(name, rungs=[2, 6, 18], factor=2), 80, agreement=0.0)
+def test_later_trials_start_higher() -> None:
+    found = ran(make("halving", rungs=[2, 6, 18], factor=2), 80, agreement=0.0)
     assert found[0] == 2 and found[-1] == 6
     assert found == sorted(found)  # from one trial on
 
 
 def test_a_rung_that_ranks_is_kept() -> None:
     assert set(ran(make("halving", rungs=[2, 6, 18], factor=2), 80, agreement=0.9)) == {2}
-
-
-def test_a_rung_that_ranks_fairly_well_is_skipped_more_seldom_than_by_the_earlier_rule() -> None:
-    rules = {"corrected": 0, "skipped": 0}
-    for seed in range(12):
-        for rule in rules:
-            scheduler = make("halving", rungs=[2, 6, 18], factor=3, poor_rungs=rule)
-            rules[rule] += ran(scheduler, 90, agreement=0.55, seed=seed)[-1] != 2
-    assert rules["corrected"] < rules["skipped"]
 
 
 def test_it_can_be_switched_off() -> None:
@@ -70,7 +60,6 @@ def test_a_search_says_so_and_replays(name, trials, describe, search) -> None:
 
     scheduler = f"{{{name}: {{rungs: [2, 6, 18], factor: 2}}}}"
     with search(describe(scheduler=scheduler, budget=f"{{trials: {trials}}}"), unit) as result:
-        assert result.study.config["scheduler"]["options"]["poor_rungs"] == "corrected"
         assert replay(result.store, result.study).same
         text = report.status(result.store, result.study).to_text()
     assert "The rung at 2 steps did not rank the trials, so later ones started at 6 steps." in text
