@@ -11,8 +11,8 @@ from nas.tasks.vocabulary import Bytes, Characters, Vocabulary, Words
 PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 
 
-def tokenizer(vocabulary: Vocabulary, side: str = "right") -> dict[str, Mapping[str, Any]]:
-    """The content of each file by name. side: where a batch is padded, left or right.
+def tokenizer(vocabulary: Vocabulary, side: str = "right", most: int | None = None) -> dict[str, Mapping[str, Any]]:
+    """The content of each file by name. side: where a batch is padded, left or right. most: positions of the model.
 
     Raises UsageError for a kind of vocabulary that has no tokenizer.
     """
@@ -43,6 +43,7 @@ def tokenizer(vocabulary: Vocabulary, side: str = "right") -> dict[str, Mapping[
         "clean_up_tokenization_spaces": False,
         "padding_side": side,
         "model_input_names": ["input_ids", "attention_mask"],
+        **({} if most is None else {"model_max_length": most}),
         **({"eos_token": named["end"], "pad_token": named["end"]} if "end" in named else {}),
         **({"bos_token": named["start"]} if "start" in named else {}),
         **({"mask_token": named["mask"]} if "mask" in named else {}),

@@ -53,12 +53,14 @@ class TokenEmbedding(nn.Module):
             nn.init.normal_(self.output.weight, std=INITIAL_STD)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens: [B, T] int64 -> [B, T, C]."""
-        return self.table(tokens) * self.factor
+        """tokens: [B, T] int64, or in their place rows of the table, [B, T, C] -> [B, T, C]."""
+        return (tokens if tokens.is_floating_point() else self.table(tokens)) * self.factor
 
     def logits(self, x: Tensor) -> Tensor:
         """x: [B, T, C] -> [B, T, V]."""
-        return F.linear(x, self.table.weight if self.output is None else self.output.weight, self.bias)
+        if self.output is None:
+            return F.linear(x, self.table.weight, self.bias)
+        return self.output(x) if self.bias is None else self.output(x) + self.bias
 
 
 class SegmentEmbedding(nn.Module):

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas.exports.bundle import bundled
+from nas.exports.bundle import architecture_model, blocks_of, bundled
 from nas.exports.formats.safetensors import packed
 from nas.exports.native import native
 from nas.exports.paths import inside
@@ -53,7 +53,7 @@ def folder(winner: Winner) -> dict[str, bytes]:
         files |= _remote(winner, state, special)
     if vocabulary is not None:
         side = "left" if winner.architecture.root.name == "decoder" else "right"  # `generate` goes on at the right
-        files |= {name: _json(content) for name, content in tokenizer(vocabulary, side).items()}
+        files |= {name: _json(content) for name, content in tokenizer(vocabulary, side, longest(winner)).items()}
     return files
 
 
@@ -93,9 +93,11 @@ def config(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
         "model_type": "tessera",
         "auto_map": {
             "AutoConfig": "configuration_tessera.TesseraConfig",
-            "AutoModel": "modeling_tessera.TesseraModel",
+            **({} if own == "TesseraForSeq2SeqLM" else {"AutoModel": "modeling_tessera.TesseraModel"}),
             auto: f"modeling_tessera.{own}",
         },
+        "sizes": sizes(fields),
+        "reads": reads(winner),
         "dtype": "float32",
         "hidden_size": fields.width,
         "tie_word_embeddings": bool(_shared(winner)),  # parameters that several blocks share
@@ -109,13 +111,36 @@ def config(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
         found["num_labels"] = fields.classes
     if length := dict(winner.origin.get("costs") or {}).get("length"):
         found["training_length"] = length
+    if most := longest(winner):
+        found["max_position_embeddings"] = most
     return found | dict(special)
+
+
+def sizes(fields: Any) -> dict[str, str]:
+    """The fields of the outermost block that follow the configuration of transformers, by their names there."""
+    found = {"classes": "num_labels"} if getattr(fields, "classes", None) is not None else {}
+    one_table = getattr(fields, "vocabulary", None) is not None and getattr(fields, "source_vocabulary", None) is None
+    return found | ({"vocabulary": "vocab_size"} if one_table else {})
+
+
+def reads(winner: Winner) -> list[str]:
+    """What blocks read at each position besides the tokens."""
+    configs = [each.config for each in blocks_of(winner.architecture)]
+    found = ["segments"] if any(getattr(each, "segments", None) for each in configs) else []
+    return [
+        *found,
+        *(["global_positions"] if any(getattr(each, "global_at", "") == "context" for each in configs) else []),
+    ]
+
+
+def longest(winner: Winner) -> int | None:
+    """The most positions that the model can read; None without a limit."""
+    limits = [getattr(each.config, "longest", None) for each in blocks_of(winner.architecture)]
+    return min((each for each in limits if each is not None), default=None)
 
 
 def streams(winner: Winner) -> bool:
     """Whether the model keeps a state between pieces."""
-    from nas.exports.bundle import architecture_model
-
     return not getattr(architecture_model(winner.architecture), "cannot_stream", ["an encoder"])
 
 
@@ -131,13 +156,16 @@ def _special(vocabulary: Vocabulary | None) -> dict[str, int]:
 
 
 def _generation(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
-    return {"use_cache": streams(winner), "max_new_tokens": MOST_NEW, **special}
+    most = longest(winner)
+    return {
+        "use_cache": streams(winner),
+        **({"max_new_tokens": MOST_NEW} if most is None else {"max_length": most}),
+        **special,
+    }
 
 
 def _shared(winner: Winner) -> dict[str, str]:
     """Shared parameters: {each further name: the first name}."""
-    from nas.exports.bundle import architecture_model
-
     places: dict[int, list[str]] = defaultdict(list)
     for name, parameter in architecture_model(winner.architecture).named_parameters(remove_duplicate=False):
         places[id(parameter)].append(f"model.{name}")

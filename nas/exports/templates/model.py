@@ -15,13 +15,17 @@ ARCHITECTURE: Any = {}
 SOURCES: dict[str, str] = {}
 
 
-def model() -> nn.Module:
-    """The model with new weights; `load_weights` gives it the trained ones."""
+def model(**fields: Any) -> nn.Module:
+    """The model with new weights; `load_weights` gives it the trained ones.
+
+    fields: of the outermost block, such as `vocabulary`, in place of those of ARCHITECTURE.
+    """
     for name in SOURCES:
         _module(name)
     registry: Any = _module("searchspace.registry")
     registry._discover = lambda: None  # the blocks in use are registered
-    return registry.configure(_tree(ARCHITECTURE), role="model").build()
+    ((kind, described),) = ARCHITECTURE.items()
+    return registry.configure(_tree({kind: {**described, **fields}}), role="model").build()
 
 
 def load_weights(model: nn.Module, path: str) -> nn.Module:
