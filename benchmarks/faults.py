@@ -10,6 +10,10 @@ be temporary.
 `--mutants` checks mutants of our own Triton kernels (`benchmarks/support/mutants.py`) as the tuner checks a
 configuration: all of them must be found, and no correct kernel may be rejected. They run in Triton's interpreter, or on
 a GPU if there is one.
+
+`--seeds 500` checks every implementation of every operation on the inputs of 500 seeds, in float32 and bfloat16: none
+may be rejected, whatever the processor. `ATEN_CPU_CAPABILITY=avx2` (or `default`) computes as other processors do.
+`--triton` checks the Triton kernels instead, in their interpreter, in float32 and float16.
 """
 
 from __future__ import annotations
@@ -255,12 +259,35 @@ def measure_mutants(processes: int) -> list[dict[str, Any]]:
     return [*rows, {"kernel": "all", **whole}]
 
 
+def measure_seeds(seeds: int, triton: bool, processes: int) -> list[dict[str, Any]]:
+    """Check correct implementations on the inputs of many seeds -> a row per operation."""
+    from benchmarks.support.seeds import check
+    from kernels.dispatch.registry import operations
+
+    # Triton's interpreter truncates to bfloat16, and a GPU rounds.
+    jobs = [
+        *itertools.product(operations(), ("float32", "float16" if triton else "bfloat16"), (triton,), (range(seeds),))
+    ]
+    rows: dict[str, dict[str, Any]] = {}
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        for (name, *_), (ways, lines) in zip(jobs, pool.map(check, *zip(*jobs, strict=True)), strict=True):
+            for line in lines:
+                print(f"rejected: {name}: {line}", file=sys.stderr)
+            row = rows.setdefault(name, {"operation": name, "implementations": len(ways), "checked": 0, "rejected": 0})
+            row["checked"] += seeds * len(ways)
+            row["rejected"] += len(lines)
+    whole = {key: sum(row[key] for row in rows.values()) for key in ("implementations", "checked", "rejected")}
+    return [*rows.values(), {"operation": "all", **whole}]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="the approximate number of faults")
     parser.add_argument("--quick", action="store_true", help="40 faults")
     parser.add_argument("--mutants", action="store_true", help="only check mutants of our kernels (about 4 minutes)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes that check mutants")
+    parser.add_argument("--seeds", type=int, help="only check correct implementations on the inputs of so many seeds")
+    parser.add_argument("--triton", action="store_true", help="with --seeds: the Triton kernels instead of all others")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes that check kernels")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--session", type=Path, help=argparse.SUPPRESS)
@@ -270,6 +297,15 @@ def main() -> None:
         session(arguments.session, arguments.problems, arguments.seed)
         return
     began = time.monotonic()
+    if arguments.seeds:
+        import torch
+
+        os.environ |= {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1"}
+        rows = measure_seeds(arguments.seeds, arguments.triton, arguments.processes)
+        notes = [f"{torch.backends.cpu.get_cpu_capability()}, {time.monotonic() - began:.0f} s"]
+        title = f"faults: correct implementations in the correctness check, {arguments.seeds} seeds"
+        report(title, rows, as_json=arguments.json, notes=notes)
+        raise SystemExit(bool(rows[-1]["rejected"]))
     if arguments.mutants:
         import torch
 

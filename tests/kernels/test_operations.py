@@ -13,53 +13,17 @@ from functorch.compile import default_partition, nop
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils import _pytree as pytree
 
+from benchmarks.support.seeds import COUNTS, LONG, WIDE, reasons, small, ways
 from kernels.dispatch import plain, tuned
 from kernels.dispatch.registry import Choice, operation, operations
 from kernels.dispatch.table import Entry, Table
 from kernels.rowwise import rows
-from tuner.measure import correctness
 
-# Flags that no small named problem has.
-FLAGS = {"layer_norm": {"residual": True}, "linear_cross_entropy": {"bias": True}}
-FEW = {"batch": 2, "heads": 2, "groups": 1, "sequences": 3}
-COUNTS = ("batch", "rows", "length", "queries", "keys", "sequences")  # sizes that may be zero
-# Sizes of a tile are never zero, and a pattern of blocks needs keys.
+# Tiles are never empty, and a pattern of blocks needs keys.
 NEVER = {("block_sparse_attention", "rows"), ("block_sparse_attention", "keys")}
-LONG, WIDE = 18, 6  # two tiles of the Triton kernels, the second one partly filled; a part of one tile
 NAMES = list(operations())
 # `aot_eager` without its decisions what to compute again in the backward pass, which take a third of its time.
 TRACED = aot_autograd(fw_compiler=nop, partition_fn=default_partition)
-
-
-@functools.cache
-def small(name, dtype="float32", gradients=True, long=WIDE, **changes):
-    """The smallest named problem for a CPU, with smaller sizes."""
-    found = operation(name)
-    problem = min(found.problems("cpu").values(), key=lambda each: (not trains(each), sum(n for _, n in each.sizes)))
-    most = {**dict.fromkeys((*COUNTS, "positions"), long), **FEW}
-    sizes = {size: min(number, most.get(size, WIDE)) for size, number in problem.sizes} | changes
-    flags = {**dict(problem.flags), **FLAGS.get(name, {}), "gradients": gradients}
-    return replace(problem, dtype=dtype, sizes=tuple(sizes.items()), flags=tuple((n, flags[n]) for n in found.flags))
-
-
-def trains(problem):
-    return dict(problem.flags).get("gradients", False)
-
-
-def runs(each, problem):
-    """Whether an implementation can run a problem; a Triton kernel runs in the interpreter."""
-    reason = each.refuses(problem)
-    return each.name != "compiled" and (reason is None or (reason == rows.needs_gpu(problem) and rows.triton_is_here()))
-
-
-def ways(name, problem=None):
-    """(name, what to call) of every implementation that runs."""
-    problem = problem or small(name)
-    return {
-        each.name: functools.partial(each.call, **each.default)
-        for each in operation(name).implementations.values()
-        if runs(each, problem)
-    }
 
 
 @functools.cache
@@ -104,12 +68,23 @@ def assert_near(found, expected, dtype=torch.float32):
 def test_every_implementation_is_the_definition_as_far_as_its_dtype_goes(name, dtype):
     """Compared in float64; unwritten memory is filled with NaN, and inputs must not change."""
     problem = small(name, str(dtype).removeprefix("torch."), long=LONG if dtype == torch.float32 else WIDE)
-    made = correctness.trial(operation(name), problem, seed=0)
     served = operation(name).choices(problem)
-    for way, call in ways(name, problem).items():
-        # Triton's interpreter truncates to bfloat16, a GPU rounds: so it gets float16, and the others bfloat16.
-        if dtype == torch.float32 or (way in served) == (dtype == torch.bfloat16):
-            assert correctness.differences(made, call, dtype) is None, way
+    # Triton's interpreter truncates to bfloat16, a GPU rounds: so it gets float16, and the others bfloat16.
+    calls = {
+        way: call
+        for way, call in ways(problem).items()
+        if dtype == torch.float32 or (way in served) == (dtype == torch.bfloat16)
+    }
+    assert reasons(problem, 0, calls) == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_seed_makes_the_check_reject_what_is_correct(name):
+    """On any processor; `python -m benchmarks.faults --seeds 500` is the long form."""
+    problem = small(name, long=LONG)
+    calls = {way: call for way, call in ways(problem).items() if way in operation(name).choices(problem)}
+    for seed in range(1, 4):
+        assert reasons(problem, seed, calls) == {}, seed
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,7 +99,7 @@ def test_any_layout_of_inputs_and_gradients_will_do(name):
         return spread.copy_(x.detach()).requires_grad_(x.requires_grad)
 
     expected = results(operation(name).reference, args, kwargs, expanded=True)
-    for call in ways(name).values():
+    for call in ways(small(name)).values():
         assert_near(results(call, *pytree.tree_map(apart, (args, kwargs)), expanded=True), expected)
 
 
@@ -141,7 +116,7 @@ def test_there_may_be_nothing(name, size):
     args, kwargs = operation(name).inputs(problem, 0)
     kwargs |= {"reduction": "sum"} if "entropy" in name else {}
     expected = results(operation(name).reference, args, kwargs)
-    for call in ways(name, problem).values():
+    for call in ways(problem).values():
         assert_near(results(call, args, kwargs), expected)
 
 
@@ -176,7 +151,7 @@ CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
 def test_operators_keep_the_rules_of_torch(name):
     args, kwargs = operation(name).inputs(small(name), 0)
     checked, served = set(), operation(name).choices(small(name))
-    for way, call in ways(name).items():
+    for way, call in ways(small(name)).items():
         with Recording() as recording:
             call(*args, **kwargs)
         for operator, arguments in recording.calls.items():
@@ -258,7 +233,7 @@ def test_mixed_precision_gives_every_implementation_one_dtype(name):
     narrow = small(name, "bfloat16")
     served = operation(name).choices(narrow)
     with torch.autocast("cpu", torch.bfloat16):
-        for way, call in {**ways(name, narrow), "served": launcher(name)}.items():
+        for way, call in {**ways(narrow), "served": launcher(name)}.items():
             if way in served:  # as models call it
                 call = functools.partial(launcher(name), config=Choice.of(way))
             found = results(call, args, kwargs)

@@ -2,7 +2,7 @@
 
 The definition is computed in float64 on new random inputs; if it would fill the memory, the operation's lean
 implementation replaces it. The tolerance (`tuner.measure.tolerance`) follows from the dtype of the problem, the length
-of its sums and the error of the definition itself in that dtype.
+of its sums and the error of the definition in that dtype, which is sampled (`tuner.measure.rounding`).
 
 A choice runs on two sets of inputs. The second set is written over the first, so that a result that is cached by
 address is found, and its numbers at the ends of rows and columns are larger, so that an omitted end is found. That run
@@ -27,7 +27,8 @@ from torch.utils import _pytree as pytree
 
 from kernels.dispatch.registry import Operation, Problem
 from tuner.measure.guards import Guards, guarded_allocations
-from tuner.measure.tolerance import STORED, Error, difference, error
+from tuner.measure.rounding import NOISE, Rounding
+from tuner.measure.tolerance import STORED, Error, difference, error, growth
 
 CHANGED = "it changed its inputs"
 OUTSIDE = "it writes outside of a tensor"
@@ -35,15 +36,16 @@ SPOILT = (CHANGED, OUTSIDE)  # after these the inputs cannot be used again
 LARGER = 2.0  # times, the numbers at the ends of the second set; more would saturate softmax, so that gradients cancel
 GRADIENTS = 4.0  # times the error of outputs in 16-bit types: kernels use the rounded outputs, and terms cancel out
 LONG = 0.3  # seconds of the processor; a definition that takes longer is computed on one set of inputs only
+SAMPLES = 4  # computations with random rounding; one of a definition that takes a tenth of LONG, none beyond LONG
 
 
 @dataclass(frozen=True)
 class Trial:
     """One call of a problem, and its correct results. All lists are in the order of the outputs or of the inputs.
 
-    own: the errors of the definition in the problem's dtype, of outputs and of gradients. length: of the longest sum.
-    draws: whether the definition changes the state of random numbers. guards: around the arguments. second: the same
-    call with other numbers.
+    own: the errors of outputs and of gradients that the definition has by rounding to the problem's dtype. length: of
+    the longest sum. draws: whether the definition changes the state of random numbers. guards: around the arguments.
+    second: the same call with other numbers.
     """
 
     arguments: tuple[tuple[Any, ...], dict[str, Any]]  # positional, by name
@@ -92,23 +94,26 @@ def trial(operation: Operation, problem: Problem, seed: int) -> Trial:
     """New inputs for `problem`, and the definition's results for them."""
     began = time.process_time()  # the same however busy the machine is
     guards = Guards()
-    made = _computed(operation, problem, pytree.tree_map(guards.copy, operation.inputs(problem, seed)), seed)
+    definition = definition_of(operation, problem)
+    made = _computed(definition, pytree.tree_map(guards.copy, operation.inputs(problem, seed)), seed)
+    seconds = time.process_time() - began
     second = None
-    if time.process_time() - began < LONG:
+    if seconds < LONG:
+        samples = SAMPLES if seconds < LONG / 10 else 1
+        made = _with_rounding(made, definition, dtype_of(problem), samples, seed)
         # Far from the seeds that a session uses, so that the comparison of the finalists has other numbers.
         other = _with_larger_ends(operation.inputs(problem, seed + 2**20))
         if _alike(made.arguments, other):
-            second = _computed(operation, problem, other, seed + 2**20)
+            second = _computed(definition, other, seed + 2**20)
+            second = _with_rounding(second, definition, dtype_of(problem), samples, seed)
     return replace(made, guards=guards, second=second)
 
 
-def _computed(operation: Operation, problem: Problem, arguments: Any, seed: int) -> Trial:
-    """The definition's results for given arguments."""
-    args, kwargs = arguments
-    definition = definition_of(operation, problem)
+def _computed(definition: Callable[..., Any], arguments: Any, seed: int) -> Trial:
+    """The definition's results for given arguments, and its own errors in their dtype."""
     state = _random_state(arguments)
     generator = torch.Generator().manual_seed(seed)
-    exact_args, exact_kwargs = _copied((args, kwargs), torch.float64)
+    exact_args, exact_kwargs = _copied(arguments, torch.float64)
     weights: list[Tensor | None] = []
     outputs = _flat(definition(*exact_args, **exact_kwargs))
     for output in outputs:
@@ -116,10 +121,31 @@ def _computed(operation: Operation, problem: Problem, arguments: Any, seed: int)
         weights.append(torch.randn(output.shape, generator=generator).to(output) if floating else None)
     gradients = _gradients(outputs, _leaves(exact_args, exact_kwargs), weights)
     exact = [_detached(output) for output in outputs]
-    found = _flat(definition(*args, **kwargs))
-    own = _errors(found, exact), _errors(_gradients(found, _leaves(args, kwargs), weights), gradients)
-    draws = not _equal_states(state, _random_state(arguments))
-    return Trial((args, kwargs), weights, exact, gradients, own, _length(arguments), draws)
+    made = Trial(arguments, weights, exact, gradients, ([], []), _length(arguments))
+    return replace(
+        made,
+        own=_errors(made, definition, arguments),
+        draws=not _equal_states(state, _random_state(arguments)),
+    )
+
+
+def _with_rounding(made: Trial, definition: Callable[..., Any], dtype: torch.dtype, samples: int, seed: int) -> Trial:
+    """`made` with the largest errors of several computations with random rounding, if they are larger than its own."""
+    arguments = _copied(made.arguments, torch.float64)
+    unit = torch.finfo(dtype).eps * growth(dtype, made.length) / NOISE
+    outputs, gradients = ([[each] for each in own] for own in made.own)
+    for number in range(samples):
+        with Rounding(_device(arguments), seed + number, operands=dtype not in STORED):
+            errors = _errors(made, definition, arguments)
+        for known, own in zip((outputs, gradients), errors, strict=True):
+            for several, each in zip(known, own, strict=True):
+                several.append(each.times(unit))
+    return replace(made, own=([*map(Error.largest, outputs)], [*map(Error.largest, gradients)]))
+
+
+def _device(arguments: Any) -> torch.device:
+    """The device of the first tensor."""
+    return next(each.device for each in pytree.tree_leaves(arguments) if isinstance(each, Tensor))
 
 
 def _length(arguments: Any) -> int:
@@ -274,13 +300,17 @@ def _gradients(outputs: list[Any], leaves: list[Tensor], weights: list[Tensor | 
     return list(torch.autograd.grad(some, leaves, weighted, allow_unused=True))
 
 
-def _errors(found: list[Any], exact: list[Any]) -> list[Error]:
-    """The error of each result of the definition in the dtype of the problem."""
-    errors = []
-    for one, other in zip(found, exact, strict=True):
-        both = isinstance(one, Tensor) and isinstance(other, Tensor) and other.is_floating_point() and other.numel()
-        errors.append(error(one, other) if both else Error())
-    return errors
+def _errors(made: Trial, definition: Callable[..., Any], arguments: Any) -> tuple[list[Error], list[Error]]:
+    """The errors of the outputs and of the gradients that the definition computes from `arguments`."""
+    args, kwargs = arguments
+    outputs = _flat(definition(*args, **kwargs))
+    gradients = _gradients(outputs, _leaves(args, kwargs), made.weights)
+    return [*map(_error, outputs, made.outputs)], [*map(_error, gradients, made.gradients)]
+
+
+def _error(found: Any, exact: Any) -> Error:
+    both = isinstance(found, Tensor) and isinstance(exact, Tensor) and exact.is_floating_point() and exact.numel()
+    return error(found, exact) if both else Error()
 
 
 def _compared(

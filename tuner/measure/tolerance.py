@@ -1,11 +1,11 @@
 """How far a result may be from the exact one: an error model per dtype and reduction length.
 
-Three errors are bounded, each in units of the dtype's precision and relative to the error of a trusted computation (the
-definition in the same dtype): the error of each element, the root mean square of all errors, and the bias, which is how
-far the best factor between the two results is from 1. Rounding averages out over many elements; a wrong
-scale or an omitted part does not average out. Sums of n numbers in float32 have an error that grows as sqrt(n) (Higham
-2002, "Accuracy and Stability of Numerical Algorithms", section 4.2); the 16-bit types are rounded once when they are
-stored, because kernels accumulate in float32.
+Three errors are bounded, each in units of the dtype's precision and relative to the error of trusted computations (the
+definition in the same dtype, and the definition with random rounding): the error of each element, the root mean square
+of all errors, and the bias, which is how far the best factor between the two results is from 1. Rounding averages out
+over many elements; a wrong scale or an omitted part does not average out. Sums of n numbers in float32 have an error
+that grows as sqrt(n) (Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 4.2); the 16-bit types are
+rounded once when they are stored, because kernels accumulate in float32.
 
 Tensors are compared in blocks, so that a comparison in float64 needs little memory.
 """
@@ -13,14 +13,14 @@ Tensors are compared in blocks, so that a comparison in float64 needs little mem
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 BLOCK = 2**22  # elements converted to float64 at a time
-OWN = 4.0  # times the trusted computation's error of an element, and
+OWN = 4.0  # times the trusted computations' error of an element, and
 OWN_RMS = 3.0  # times its root mean square error
 SAMPLE = 2**16  # values from which the size of most is known
 EXTREME = 1e4  # times the size of most: a mask of -1e9, for example, which says nothing of the error of others
@@ -34,6 +34,15 @@ class Error:
     worst: float = 0.0
     rms: float = 0.0
     bias: float = 0.0
+
+    @classmethod
+    def largest(cls, errors: Iterable[Error]) -> Error:
+        """The largest of each of the three."""
+        each = [(one.worst, one.rms, abs(one.bias)) for one in errors]
+        return cls(*map(max, zip(*each, strict=True)))
+
+    def times(self, factor: float) -> Error:
+        return Error(factor * self.worst, factor * self.rms, factor * self.bias)
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,13 @@ def bounds(dtype: torch.dtype, length: int) -> Bounds:
         return Bounds(256.0, 256.0, 64.0, 64.0)
     root = math.sqrt(max(length, 1))
     return Bounds(max(16.0, 2 * root), max(16.0, 2 * root), max(8.0, root / 2), max(4.0, root / 8))
+
+
+def growth(dtype: torch.dtype, length: int) -> float:
+    """The largest error of a step in units of precision, if its sums have up to `length` terms: exponentials may be off
+    by two units, and partial sums are rounded; the 16-bit types are rounded once.
+    """
+    return 1.0 if dtype in STORED else 2.0 * max(1.0, math.sqrt(max(length, 1)) / 8)
 
 
 def error(found: Tensor, exact: Tensor) -> Error:
