@@ -1,11 +1,13 @@
 """What gives not what the definition gives is never timed."""
 
+import functools
 from dataclasses import replace
 
 import pytest
 import torch
 
 from kernels.dispatch import registry
+from kernels.dispatch.registry import Operation, Problem
 from tuner import outcome
 from tuner.measure import correctness
 from tuner.outcome import Kind
@@ -160,6 +162,34 @@ def test_no_choice_may_be_much_worse_than_the_definition_in_bfloat16():
     for wrong in (lambda x: 1.25 * x.softmax(-1), lambda x: 1.02 * x.softmax(-1), omits):
         assert correctness.differences(made, wrong, torch.bfloat16) is not None
     assert correctness.differences(made, lambda x: x.softmax(-1), torch.bfloat16) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_that_cancel_may_be_added_in_any_order(dtype):
+    """Whatever the definition's own error: it adds in one order, which is as lucky as any other."""
+
+    def first(x):
+        return functools.reduce(torch.add, x.unbind(1))
+
+    def last(x):
+        return functools.reduce(torch.add, x.flip(1).unbind(1))
+
+    def lacking(x):
+        return last(torch.where(x.abs() < x.abs().max(), x, 0.0))
+
+    def inputs(problem, seed):
+        x = torch.randn(1, 9, generator=torch.Generator().manual_seed(seed))
+        rest = x[:, -1:] * 1e-4 - x[:, :-1].sum(1, keepdim=True)  # of the sizes of the terms little remains
+        return (torch.cat([x, rest], 1).to(getattr(torch, dtype)),), {}
+
+    sums = Operation("sums", first, {}, inputs, lambda device: {}, lambda problem: "last")
+    refused = {}
+    for seed in range(100):
+        made = correctness.trial(sums, Problem("sums", "cpu", dtype, ()), seed)
+        if reason := correctness.differences(made, last, getattr(torch, dtype)):
+            refused[seed] = reason
+        assert correctness.differences(made, lacking, getattr(torch, dtype)) is not None
+    assert refused == {}
 
 
 LEAN = [
