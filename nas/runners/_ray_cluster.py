@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from nas.errors import NasError
-from nas.upkeep import leftovers
 
 if TYPE_CHECKING:
     from nas.runners.ray import RayOptions
@@ -126,9 +125,6 @@ def _start(options: RayOptions) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
-    node = getattr(ray._private.worker, "_global_node", None)
-    if node is not None:
-        leftovers.mark_ray_session(node.get_session_dir_path())
 
 
 def with_places(needs: Mapping[str, Any], probes: Iterable[Any]) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from nas.store.models import study, trial, unit, unit_is_open
+from nas.store.models import study, trial, unit
 from nas.store.records import TrialState
 
 
@@ -35,24 +34,6 @@ def checkpoints(connection: Connection, study_id: int) -> list[Kept]:
         for number, purpose, state, highest, rung, uri in connection.execute(statement)
         if uri not in shared
     ]
-
-
-def named(connection: Connection, name: str) -> set[str]:
-    """The checkpoints of the study called `name`, shared ones too."""
-    units = select(unit.c.checkpoint_uri).join(study, study.c.id == unit.c.study_id)
-    return set(connection.execute(units.where(study.c.name == name, unit.c.checkpoint_uri.is_not(None))).scalars())
-
-
-def progress(connection: Connection, name: str) -> tuple[datetime, int] | None:
-    """When the study called `name` was created, and how many of its units have ended; None if there is none."""
-    found = connection.execute(select(study.c.created_at, study.c.sequence).where(study.c.name == name)).first()
-    return None if found is None else (found.created_at, found.sequence)
-
-
-def is_open(connection: Connection, name: str) -> bool:
-    """Whether a unit of the study called `name` waits or runs."""
-    units = select(unit.c.id).join(study, study.c.id == unit.c.study_id).where(study.c.name == name, unit_is_open)
-    return connection.execute(units.limit(1)).first() is not None
 
 
 def _of_others(connection: Connection, study_id: int) -> Collection[str]:

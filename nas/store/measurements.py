@@ -90,7 +90,7 @@ def known(
         if wanted is not None:
             query = query.where(column == wanted if isinstance(wanted, str) else column.in_(wanted))
     rows = connection.execute(query.order_by(measurement.c.id)).mappings()
-    return [Measurement(**{**row, "samples": tuple(row["samples"] or ()), "dtype": row["dtype"] or ""}) for row in rows]
+    return [Measurement(**{**row, "samples": tuple(row["samples"] or ())}) for row in rows]
 
 
 def devices(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -118,7 +118,7 @@ def summary(
 
     only: of these operations, if there are any; without: not of these.
     """
-    columns = measurement.c.operation, func.coalesce(measurement.c.dtype, ""), measurement.c.problem, _device.c.hash
+    columns = measurement.c.operation, measurement.c.dtype, measurement.c.problem, _device.c.hash
     found = func.count(), func.count(measurement.c.failure), func.min(measurement.c.milliseconds)
     query = select(*columns, *found).join(_device, _device.c.id == measurement.c.device_id)
     query = query.where(measurement.c.operation.not_in(without))

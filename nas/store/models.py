@@ -279,7 +279,7 @@ measurement = Table(
     key("id"),
     required("operation", Text),
     required("problem", Text),  # canonical JSON: sizes, flags, device, threads
-    optional("dtype", Text),
+    required("dtype", Text),
     required("implementation", Text),
     required("configuration", Text),  # canonical JSON
     required("source", Text),  # hash of the code that ran

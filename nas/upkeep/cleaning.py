@@ -1,12 +1,17 @@
-"""Removes what a study no longer needs: checkpoints by its policy, unfinished files, stale Ray sessions and logs."""
+"""Removes what a study no longer needs: checkpoints by its policy, and what processes that were killed have left over.
+
+A file is removed only if its name is one that we give, and if no process can still write it.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +22,18 @@ from nas import report as reports
 from nas.files import reaching
 from nas.report.tables import size
 from nas.store.kept import checkpoints
-from nas.upkeep import leftovers, places
+from nas.upkeep import places
 from nas.upkeep.policy import DEFAULT, unneeded
+from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from nas.store import Reader, Study
     from nas.store.kept import Kept
+
+STALE_SECONDS = 600.0  # a file that is being written changes more often
+CHECKPOINT = re.compile(r"(?:trial|final)-\d{6,}-rung-\d+-[0-9a-f]{16}\.pt")
+PARTIAL = re.compile(r"partial-[0-9a-f]{32}-[0-9a-f]{16}\.pt")  # the state of an interrupted unit
+UNFINISHED = re.compile(rf"({CHECKPOINT.pattern}|{PARTIAL.pattern})\.\d+(-[0-9a-f]+)?\.unfinished")
 
 
 @dataclass(frozen=True)
@@ -54,23 +65,18 @@ def clean(store: Reader, study: Study, cache: Path, *, dry_run: bool = False) ->
 
 
 def summary(found: Iterable[Leftover]) -> str:
-    """3 checkpoints (1.2 MiB), 1 Ray session (20 KiB)."""
+    """3 checkpoints (1.2 MiB), 1 unfinished file (20 KiB)."""
     kinds: dict[str, list[int]] = {}
     for each in found:
         kinds.setdefault(each.kind, []).append(each.size)
-    return ", ".join(f"{len(sizes)} {_plural(kind, len(sizes))} ({size(sum(sizes))})" for kind, sizes in kinds.items())
-
-
-def _plural(kind: str, count: int) -> str:
-    plurals = {"state of an interrupted unit": "states of interrupted units", "unfinished data": "unfinished data"}
-    return kind if count == 1 else plurals.get(kind, f"{kind}s")
+    return ", ".join(f"{plural(len(sizes), kind)} ({size(sum(sizes))})" for kind, sizes in kinds.items())
 
 
 def drop(uri: str, study: str) -> None:
     """Remove a checkpoint that a later one replaces, if the folder is the study's own; `clean` finds the others."""
     with contextlib.suppress(Exception):  # each kind of URL raises errors of its own
         system, path = fsspec.core.url_to_fs(uri)
-        if study in Path(path).parts and leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]):
+        if study in Path(path).parts and CHECKPOINT.fullmatch(path.rpartition("/")[2]):
             system.rm_file(path)
 
 
@@ -99,10 +105,8 @@ def _found(store: Reader, study: Study, cache: Path) -> Iterable[_Found]:
     own, _ = folders(store, study)
     yield from _checkpoints(store, study, own)
     yield from _of_folders(store, study, own)
-    for each in leftovers.prepared(cache):
-        yield "unfinished data", str(each), _size(each), partial(shutil.rmtree, each)
-    for each in leftovers.ray_sessions():
-        yield "Ray session", str(each), _size(each), partial(leftovers.remove_session, each)
+    for each in _prepared(cache):
+        yield "folder of unfinished data", str(each), _size(each), partial(shutil.rmtree, each)
 
 
 def _of_folders(store: Reader, study: Study, own: Iterable[str]) -> Iterable[_Found]:
@@ -110,11 +114,15 @@ def _of_folders(store: Reader, study: Study, own: Iterable[str]) -> Iterable[_Fo
     for folder in own:
         with reaching(folder):
             system, path = fsspec.core.url_to_fs(folder)
-            some = [("unfinished file", each) for each in leftovers.unfinished(system, path)]
-            if is_done and study.name in Path(path).parts:  # else another study may use the folder
-                some += [("state of an interrupted unit", each) for each in leftovers.partials(system, path)]
-            for kind, place in some:
-                yield kind, place, system.size(place) or 0, partial(system.rm_file, place)
+            files = system.ls(path, detail=True) if system.isdir(path) else []
+            for each in (each for each in files if each["type"] == "file"):
+                name = each["name"].rpartition("/")[2]
+                remove = each["name"], each["size"] or 0, partial(system.rm_file, each["name"])
+                if UNFINISHED.fullmatch(name) and time.time() - _changed(each) > STALE_SECONDS:
+                    yield "unfinished file", *remove
+                # In a folder without its name, it may be of another study.
+                if PARTIAL.fullmatch(name) and is_done and study.name in Path(path).parts:
+                    yield "interrupted state", *remove
 
 
 def _checkpoints(store: Reader, study: Study, own: Sequence[str]) -> Iterable[_Found]:
@@ -141,14 +149,27 @@ def _folder(each: Kept) -> str:
 def _is_there(uri: str) -> bool:
     """Whether there is a file whose name is that of a checkpoint."""
     system, path = fsspec.core.url_to_fs(uri)
-    return leftovers.CHECKPOINT.fullmatch(path.rpartition("/")[2]) is not None and system.exists(path)
+    return CHECKPOINT.fullmatch(path.rpartition("/")[2]) is not None and system.exists(path)
+
+
+def _prepared(cache: Path) -> Iterator[Path]:
+    """Folders of data whose preparation was broken off."""
+    from filelock import FileLock, Timeout
+
+    for folder in sorted(cache.glob("*.unfinished")):
+        lock = cache / f"{folder.name.removesuffix('.unfinished')}.lock"
+        with contextlib.suppress(Timeout, OSError), FileLock(lock, timeout=0):
+            yield folder  # the process that held the lock is gone
 
 
 def _size(folder: Path) -> int:
-    """The bytes of the files in a folder. A file that another process removes meanwhile has none."""
-    count = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                count += Path(root, name).lstat().st_size
-    return count
+    """The bytes of the files in a folder."""
+    return sum(each.lstat().st_size for each in folder.rglob("*") if each.is_file())
+
+
+def _changed(file: dict[str, Any]) -> float:
+    """When a file was written last. Unknown is now."""
+    found = next((file[key] for key in ("mtime", "LastModified", "created", "updated") if key in file), None)
+    if isinstance(found, datetime):
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return time.time() if found is None else float(found)

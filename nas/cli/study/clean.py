@@ -18,7 +18,7 @@ def clean(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what STUDY no longer needs: checkpoints by its `keep`, unfinished files, stale Ray sessions with logs.
+    """Remove what STUDY no longer needs: checkpoints by its `keep`, and unfinished files.
 
     What a search may still need is kept, so the search may run meanwhile. Nothing in the database changes.
 

@@ -3,22 +3,19 @@
 import dataclasses
 import errno
 import hashlib
-import json
 import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from nas.backup import backup
-from nas.engine import launch, leases
+from nas.engine import launch
 from nas.errors import DiskFull, NasError
 from nas.exports import winner
 from nas.runners.inline import InlineRunner
 from nas.store import open_reader
-from nas.upkeep import cleaning, leftovers
+from nas.upkeep import cleaning
 from nas.upkeep.disk import Disks
 from nas.work import Checkpoint
 
@@ -98,9 +95,9 @@ def test_all_keeps_every_checkpoint(kept):
 
 def test_checkpoints_of_trials_and_of_finals_are_recognised():
     for name in ("trial-000003-rung-1-0123456789abcdef.pt", "final-000002-rung-0-0123456789abcdef.pt"):
-        assert leftovers.CHECKPOINT.fullmatch(name)
-        assert leftovers.UNFINISHED.fullmatch(f"{name}.77-0a1b2c3d.unfinished")
-    assert not leftovers.CHECKPOINT.fullmatch("my-final-000002-rung-0-0123456789abcdef.pt")
+        assert cleaning.CHECKPOINT.fullmatch(name)
+        assert cleaning.UNFINISHED.fullmatch(f"{name}.77-0a1b2c3d.unfinished")
+    assert not cleaning.CHECKPOINT.fullmatch("my-final-000002-rung-0-0123456789abcdef.pt")
 
 
 def test_clean_removes_unfinished_files_and_nothing_that_a_user_made(kept, tmp_path):
@@ -149,28 +146,6 @@ def test_a_copy_of_a_database_leaves_the_checkpoints_to_the_original(kept, tmp_p
         assert [each for each in cleaning.clean(store, study, tmp_path / "cache") if each.kind == "checkpoint"]
 
 
-def test_only_ray_sessions_of_searches_that_have_ended_are_removed(tmp_path):
-    ended = subprocess.run(
-        [sys.executable, "-c", "from nas.engine import leases; print(leases.owner_name())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    parent = leases.owner_name().replace(f"/{os.getpid()}/", f"/{os.getppid()}/")
-    parent = "/".join([*parent.split("/")[:3], leases._started(os.getppid()), "0"])
-    for name, owner in (("ours", ended), ("runs", parent), ("foreign", None)):
-        folder = tmp_path / f"session_{name}"
-        (folder / "logs").mkdir(parents=True)
-        if owner:
-            (folder / leftovers.RAY_MARK).write_text(json.dumps({"owner": owner}))
-    (tmp_path / "session_latest").symlink_to(tmp_path / "session_ours")
-
-    for each in list(leftovers.ray_sessions(tmp_path)):
-        leftovers.remove_session(each)
-
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["session_foreign", "session_runs"]
-
-
 def test_a_search_whose_checkpoint_cannot_be_written_pauses_and_goes_on(kept, monkeypatch):
     failures = iter([True, True])
     said = []
@@ -197,4 +172,4 @@ def test_data_that_a_process_prepares_now_is_not_left_over(tmp_path):
     for name in ("one", "two"):
         (tmp_path / f"{name}.unfinished").mkdir()
     with FileLock(tmp_path / "one.lock"):
-        assert [each.name for each in leftovers.prepared(tmp_path)] == ["two.unfinished"]
+        assert [each.name for each in cleaning._prepared(tmp_path)] == ["two.unfinished"]
