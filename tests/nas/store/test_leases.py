@@ -4,7 +4,6 @@ import math
 
 from sqlalchemy import update
 
-from nas.store import UnitState
 from nas.store.models import unit as unit_table
 from nas.store.types import now
 from nas.work import Progress
@@ -14,13 +13,6 @@ def expire(store, unit_id):
     """Put the end of a lease into the past of the database's clock."""
     statement = update(unit_table).where(unit_table.c.id == unit_id).values(lease_expires=now() - 1)
     store.database.write(lambda connection: connection.execute(statement))
-
-
-def test_a_lease_that_holds_is_given_to_nobody_else(store, study, add):
-    add(store, study, 0, owner="one")
-
-    assert store.lease(study.id, "two") == []
-    assert [(owner.name, owner.units) for owner in store.owners(study.id)] == [("one", 1)]
 
 
 def test_an_expired_lease_is_taken_over_and_its_first_holder_is_turned_away(store, study, add):
@@ -34,15 +26,6 @@ def test_an_expired_lease_is_taken_over_and_its_first_holder_is_turned_away(stor
     assert store.finish(unit.id, "one", 1, {"bits": 9.0}, last=True) is None
     assert store.finish(unit.id, "two", 2, {"bits": 1.0}, last=True) == 1
     assert store.trial(study.id, 0).values == {"bits": 1.0}
-
-
-def test_an_expired_lease_that_nobody_took_is_held_again(store, study, add):
-    unit = add(store, study, 0, owner="one").unit
-    expire(store, unit.id)
-
-    assert store.lease(study.id, "one") == []  # its own unit is not given to it twice
-    assert store.renew([unit.id], "one") == [unit.id]
-    assert store.lease(study.id, "two") == []
 
 
 def test_a_running_unit_has_a_curve_with_a_point_for_each_renewal(store, study, add):
@@ -81,21 +64,6 @@ def test_the_database_sees_a_short_lease_end_by_itself(store, study, add):
     add(store, study, 0, owner="one", lease_seconds=-0.001)
 
     assert [unit.attempt for unit in store.lease(study.id, "two")] == [2]
-
-
-def test_the_units_of_a_dead_owner_are_taken_at_once(store, study, add):
-    add(store, study, 0, owner="dead")
-    add(store, study, 1, owner="alive")
-
-    assert [unit.number for unit in store.lease(study.id, "two", 5, dead_owners=["dead"])] == [0]
-
-
-def test_a_lease_gives_no_more_than_was_asked_for(store, study, add):
-    for number in range(4):
-        add(store, study, number)
-
-    assert [unit.number for unit in store.lease(study.id, "one", 3)] == [0, 1, 2]
-    assert store.open_units(study.id) == {UnitState.QUEUED: 1, UnitState.RUNNING: 3}
 
 
 def test_another_study_has_its_own_units(store, study, add):

@@ -116,47 +116,10 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_database(url, store, study
         assert store.finish(unit.id, "next", unit.attempt, {"bits": 1.0}, last=True)
 
 
-def answer_lost(store, call):
-    """Run `call` so that its first commit is done, but the answer is lost with the connection."""
-    cut = []
-
-    def cut_once(connection):
-        cut.append(connection)
-        if len(cut) == 1:
-            connection.commit()
-            connection.driver_connection.close()
-
-    dialect = store.database.engine.dialect
-    commit = dialect.do_commit
-    dialect.do_commit = lambda connection: (cut_once(connection), commit(connection))
-    try:
-        return call()
-    finally:
-        dialect.do_commit = commit
-
-
 @pytest.fixture
 def remote(postgresql):
     with open_store(postgresql) as store:
         yield store
-
-
-def test_a_commit_whose_answer_is_lost_is_not_done_twice(remote):
-    study = answer_lost(remote, lambda: remote.create_study("quick", {}, "kind: decoder", 0, OBJECTIVES))
-    assert answer_lost(remote, lambda: remote.add_space_version(study.id, "kind: encoder")) == 1
-    added = answer_lost(remote, lambda: propose(remote, study.id, 0, owner="a"))
-    assert (added.number, added.unit.attempt, added.unit.owner) == (0, 1, "a")
-
-    assert answer_lost(remote, lambda: remote.finish(added.unit.id, "a", 1, {"bits": 1.0}, last=False)) == 1
-    unit = answer_lost(remote, lambda: remote.promote(added.trial_id, 1, 3, owner="a"))
-    assert (unit.rung, unit.attempt) == (1, 1)
-    assert answer_lost(remote, lambda: remote.release([unit.id], "a")) == []  # not held any more, which is so
-    (unit,) = answer_lost(remote, lambda: remote.lease(study.id, "a"))
-    assert unit.attempt == 2
-    assert answer_lost(remote, lambda: remote.fail(unit.id, "a", 2, "worker lost", "", requeue=True)) == "requeued"
-    (unit,) = remote.lease(study.id, "a")
-    assert answer_lost(remote, lambda: remote.fail(unit.id, "a", 3, "not finite", "")) == "failed"
-    assert [result.sequence for result in remote.results_since(study.id)] == [1, 2]
 
 
 def test_a_connection_that_the_server_ends_is_replaced(server, remote, study_of):

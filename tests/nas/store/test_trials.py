@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nas.errors import UsageError
 from nas.numbers import FIRST_FINAL
-from nas.store import FINAL, Ending, Refusal, TrialAdded, TrialRefused, TrialState, UnitState
+from nas.store import FINAL, TrialAdded, TrialState
 from nas.store.types import storable
 
 OWNER = "host:1:a"
@@ -126,31 +126,6 @@ def test_the_log_has_whole_records_whose_choices_are_decoded_when_they_are_read(
     assert [each.cheap_values for each in whole] == [{"flops": 5.0}] * 3
 
 
-def test_a_queued_promotion_is_leased_before_a_new_trial(store, study, add):
-    first = add(store, study, 0, owner=OWNER)
-    add(store, study, 1)
-    store.finish(first.unit.id, OWNER, 1, {"bits": 1.0}, last=False)
-    store.promote(first.trial_id, 1, 300)
-
-    assert [(unit.number, unit.rung) for unit in store.lease(study.id, OWNER, 5)] == [(0, 1), (1, 0)]
-
-
-@pytest.mark.parametrize(
-    ("changes", "refused"),
-    [
-        ({"number": 0}, TrialRefused(Refusal.NUMBER_TAKEN, 0)),
-        ({"architecture": ("0000", "width: 0")}, TrialRefused(Refusal.ARCHITECTURE_KNOWN, 0)),
-        ({"limit": 1}, TrialRefused(Refusal.LIMIT_REACHED)),
-    ],
-    ids=["number", "architecture", "limit"],
-)
-def test_what_is_in_the_way_of_a_trial_is_said(store, study, add, changes, refused):
-    add(store, study, 0)
-
-    assert add(store, study, **({"number": 1} | changes)) == refused
-    assert len(store.trials(study.id)) == 1
-
-
 def test_the_same_architecture_may_run_under_another_seed_or_for_another_purpose(store, study, add):
     same = {"architecture": ("0000", "width: 0")}
     assert isinstance(add(store, study, 0, **same), TrialAdded)
@@ -197,67 +172,10 @@ def test_a_proposal_that_cannot_be_built_is_recorded_as_failed(store, study, add
     assert store.lease(study.id, OWNER) == []
 
 
-def test_a_deterministic_failure_ends_the_trial(store, study, add):
-    unit = add(store, study, 0, owner=OWNER).unit
-
-    assert store.fail(unit.id, OWNER, 1, "not finite", "loss is nan", 2.0) is Ending.FAILED
-    assert store.fail(unit.id, OWNER, 1, "not finite", "loss is nan", 2.0) is Ending.FAILED  # the same again
-    assert store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=True) is None
-    assert len(store.results_since(study.id)) == 1
-    assert store.trial(study.id, 0).error_text == "loss is nan"
-
-
-def test_a_lost_worker_is_tried_again_up_to_the_limit(store, study, add):
-    unit = add(store, study, 0, owner=OWNER).unit
-    for attempt in (1, 2):
-        ending = store.fail(unit.id, OWNER, attempt, "worker lost", "", requeue=True, max_attempts=3)
-        assert ending is Ending.REQUEUED
-        assert store.lease(study.id, OWNER)[0].attempt == attempt + 1
-    assert store.fail(unit.id, OWNER, 3, "worker lost", "", requeue=True, max_attempts=3) is Ending.FAILED
-
-
-def test_a_released_unit_does_not_count_the_attempt(store, study, add):
-    unit = add(store, study, 0, owner=OWNER).unit
-    assert store.release([unit.id], "another") == []
-    assert store.release([unit.id], OWNER) == [unit.id]
-    assert store.open_units(study.id) == {UnitState.QUEUED: 1}
-    assert store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=True) is None  # no longer held
-
-    (again,) = store.lease(study.id, OWNER)
-    assert (again.attempt, again.released) == (2, 1)
-    assert store.fail(unit.id, OWNER, 2, "worker lost", "", requeue=True, max_attempts=2) is Ending.REQUEUED
-
-
-def test_the_same_finish_twice_is_recorded_once(store, study, add):
-    unit = add(store, study, 0, owner=OWNER).unit
-    first = store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=True)
-
-    assert store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=True) == first == 1
-    assert store.study("quick").sequence == 1
-
-
 def test_an_objective_that_is_not_a_number_is_refused(store, study, add):
     unit = add(store, study, 0, owner=OWNER).unit
     with pytest.raises(ValueError, match="'bits' must be finite, but got nan"):
         store.finish(unit.id, OWNER, 1, {"bits": math.nan}, last=True)
-
-
-def test_a_search_that_ends_stops_what_waits_for_a_promotion_only(store, study, add):
-    for number, last in enumerate([False, True, None]):
-        unit = add(store, study, number, owner=OWNER).unit
-        if last is not None:
-            store.finish(unit.id, OWNER, 1, {"bits": 1.0}, last=last)
-    add(store, study, 3)
-
-    assert store.stop_trials(study.id) == 1
-    assert [trial.state.value for trial in store.trials(study.id)] == ["stopped", "complete", "running", "waiting"]
-    assert store.promote(store.trial(study.id, 0).id, 1, 300) is None
-    assert [(count.state.value, count.trials) for count in store.counts(study.id)] == [
-        ("complete", 1),
-        ("running", 1),
-        ("stopped", 1),
-        ("waiting", 1),
-    ]
 
 
 def test_results_come_in_the_order_in_which_they_ended(store, study, add):
