@@ -85,7 +85,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE, *gc.get_threshold()[1:])
-    if {"nas.finals.speed", "nas.latency.gauge"} <= sys.modules.keys():
+    if {"nas.finals.speed", "nas.latency.timing"} <= sys.modules.keys():
         shorten_measurements()
 
 
@@ -116,10 +116,10 @@ def shorten_measurements() -> None:
     The gauge runs four times a sample. Its own test runs all of it.
     """
     from nas.finals import speed
-    from nas.latency import gauge
+    from nas.latency import timing
 
     speed.TURNS = 1
-    gauge.LAUNCHES, gauge.ROWWISE, gauge.PRODUCTS = 6, 1, 0
+    timing.LAUNCHES, timing.ROWWISE, timing.PRODUCTS = 6, 1, 0
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ def conditions_of(reader: Reader, evidence: Mapping[str, Mapping[str, Any]]) -> 
     found = [(each["device"]["key"], stored.conditions(each)) for each in evidence.values() if "device" in each]
     if not found:
         found = [
-            (each.device, stored.conditions(stored.parsed(each.problem)))
+            (each.device, stored.conditions(json.loads(each.problem)))
             for each in reader.measured(LOOKED_AT, only=[stored.MODEL])
         ]
     kept = [Conditions(device=key, name=names[key], values=each) for key, each in found if key in names]

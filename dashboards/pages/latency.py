@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,7 +100,7 @@ def _pieces(source: Source) -> list[dict[str, Any]]:
 
 
 def _piece(source: Source, names: Mapping[str, str], row: Measurement) -> dict[str, Any]:
-    problem = stored.parsed(row.problem)
+    problem = json.loads(row.problem)
     name, options = stored.described(problem)
     first, later = stored.milliseconds(row)
     return {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nas.config import factory
 from nas.config.schema import SearchConfig
-from nas.latency import measured, runs
+from nas.latency import runs, timing
 from nas.latency.runs import Setting
 from searchspace.model.architecture import Architecture
 from tuner.device import resolve
@@ -36,6 +36,6 @@ def in_turns(config: SearchConfig, architectures: Sequence[Architecture]) -> lis
             warmup=1,
             repeats=TURNS,
             budget_seconds=SECONDS,
-            clock=measured.clock(setting),
+            clock=timing.clock(setting),
         )
     return [setting.batch * setting.length * 1000 / found[str(number)].median for number in made]

@@ -1,71 +1,38 @@
-"""Runs a single piece in a state similar to that inside a model: with an input, warm caches and other pieces between.
-
-forward   the piece on a whole prompt        step     on one more position, from the state after the prompt
-learn     forward and backward pass          again    forward, which keeps nothing; later forward and backward pass
-
-A call with weights that an earlier call of the model has read may find them in the caches. So it is an action of its
-own, timed with the weights of an earlier run (`Weights`). So are the calls of a small model, which is timed alone.
-"""
+"""Runs a single piece as inside a model: with an input, warm caches and other pieces between."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import cycle
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from nas.latency import runs
 from nas.latency.pieces import Call, Piece
-from nas.latency.runs import WARM, Run, Setting
+from nas.latency.runs import Run, Setting
 from searchspace.combinators.replay import keeping_nothing
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Streams
 from searchspace.sharing import one_model
 
-ACTIONS = {"prefill": "forward", "decode": "step", "train": "learn"}
-# Calls of a small model. A decode step of an LSTM of width 48 takes 1.3 times as long among 30 other calls as alone, a
-# step of four of width 256 takes 1.17 times as long (AMD EPYC).
-FEW = 5
-
-
-class Action(NamedTuple):
-    """What is timed. does: one of the above. reused: whether an earlier call has the same weights.
-
-    hot: whether the whole model stays in the caches from one prompt or step to the next.
-    """
-
-    piece: Piece
-    does: str
-    reused: bool = False
-    hot: bool = False
-
-
-def actions(made: Iterable[Call], phase: str, hot: bool) -> list[Action]:
-    """What calls of pieces do in a phase, in order."""
-    twice = "again" if phase == "train" else ACTIONS[phase]
-    return [Action(each.piece, twice if each.again else ACTIONS[phase], not each.fresh, hot) for each in made]
-
-
-def is_hot(made: Sequence[Call], phase: str) -> bool:
-    """Whether a model with these calls stays in the caches from one prompt or step to the next."""
-    return phase in WARM and len(made) <= FEW
-
 
 class Weights:
-    """The modules of the pieces that are run together: new ones, and in turns those again for calls that reuse them."""
+    """The modules of the pieces that are run together: new ones, and in turns those again for calls that reuse them.
+
+    A call with weights that an earlier call of the model has read may find them in the caches.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._made: dict[Piece, list[nn.Module]] = {}
         self._reused: dict[Piece, Iterator[nn.Module]] = {}
 
-    def of(self, action: Action) -> nn.Module:
-        """The module for the next run of an action: the first one of a piece is always new."""
-        piece = action.piece
-        if action.reused and piece in self._made:
+    def of(self, call: Call) -> nn.Module:
+        """The module for the next run of a call: the first one of a piece is always new."""
+        piece = call.piece
+        if not call.fresh and piece in self._made:
             return next(self._reused.setdefault(piece, cycle(self._made[piece])))
         with one_model():
             module = runs.settled(piece.block.build(), piece.depth).to(self.device)
@@ -73,17 +40,24 @@ class Weights:
         return module
 
 
-def run(action: Action, setting: Setting, device: torch.device, weights: Weights | None = None) -> Run:
-    """The run that is timed for an action; weights: of the runs that it is timed with."""
-    piece, does = action.piece, action.does
+def run(call: Call, setting: Setting, device: torch.device, weights: Weights | None = None) -> Run:
+    """The run that is timed for a call: the piece on a whole prompt, on one more position after it, or trained.
+
+    weights: of the runs that it is timed with. A call that is made again in training keeps nothing, and runs once more
+    right before its backward pass.
+    """
+    piece = call.piece
     if piece.is_model:
         job = runs.job(piece.block, device, setting.batch, piece.length)
         emptied(job.module, piece)
-        return {"forward": runs.prefill, "step": runs.decode, "learn": runs.learn}[does](job)
-    module = (weights or Weights(device)).of(action)
+        return {"prefill": runs.prefill, "decode": runs.decode, "train": runs.learn}[setting.phase](job)
+    module = (weights or Weights(device)).of(call)
     with one_model():
         position = piece.position.build().to(device) if piece.position else None
-    return _ACTIONS[does](_Fixture(module, position, piece, setting.batch, device))
+    fixture = _Fixture(module, position, piece, setting.batch, device)
+    if setting.phase == "train":
+        return _again(fixture) if call.again else _learn(fixture)
+    return _forward(fixture) if setting.phase == "prefill" else _step(fixture)
 
 
 def emptied(module: nn.Module, piece: Piece) -> nn.Module:
@@ -197,14 +171,6 @@ def _learn(fixture: _Fixture) -> Run:
         outs.clear()
 
     return Run(prepare, call, back)
-
-
-_ACTIONS: dict[str, Callable[[_Fixture], Run]] = {
-    "forward": _forward,
-    "again": _again,
-    "step": _step,
-    "learn": _learn,
-}
 
 
 def update(shapes: Iterable[tuple[int, ...]], device: torch.device) -> Run:

@@ -20,9 +20,8 @@ def sentence(name: str, found: Mapping[str, Any], trial: str) -> str:
 
     trial: STUDY:NUMBER, followed by --storage if a command needs it.
     """
-    checked = found["cross_check"]
-    predicted = checked and found["kind"] == "predicted"
-    within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if predicted else ""
+    checked = found["cross_check"] if found["kind"] == "predicted" else None
+    within = f", predictions within {checked['error']:.1%} of {checked['of']} measured" if checked else ""
     why = f" ({found['not_predicted']})" if found.get("not_predicted") else ""
     load = f", at {found['load']:.2f} times the load of quiet times" if (found["load"] or 1) > LOADED else ""
     more = f", {found['tokens_per_second']:,.0f} tokens a second" if found.get("tokens_per_second") else ""
@@ -30,26 +29,12 @@ def sentence(name: str, found: Mapping[str, Any], trial: str) -> str:
     if found.get("peak_bytes"):
         more += f", at most {found['peak_bytes']:,} bytes"
         more += f" ({found['declared_bytes']:,} declared)" if found.get("declared_bytes") else ""
-    asked = {**found, "device": found["device"].get("asked", "cpu")}  # earlier versions did not keep it
+    asked = {**found, "device": found["device"]["asked"]}
     setting = " ".join(f"--{name.replace('_', '-')} {asked[name]}" for name in OPTIONS if name in asked)
     return (
         f"{name} {found['milliseconds']:.4g} ms, {found['low']:.4g} to {found['high']:.4g}, {found['kind']}{why} on "
         f"{found['device']['name']}{within}{load}{more}; again: nas profile {trial} {setting}"
     )
-
-
-def never_quiet(trials: Iterable[tuple[int, Mapping[str, Mapping[str, Any]]]]) -> list[str]:
-    """A sentence for each objective with values that were measured on a loaded machine only, with their trials."""
-    found: dict[str, list[int]] = {}
-    for number, evidence in trials:
-        for name, each in evidence.items():
-            if not each.get("quiet", True):  # earlier versions did not keep it
-                found.setdefault(name, []).append(number)
-    return [
-        f"{name}: the machine was never quiet while trial{'s' if len(numbers) > 1 else ''} "
-        f"{', '.join(map(str, numbers))} {'were' if len(numbers) > 1 else 'was'} measured; the intervals allow for it."
-        for name, numbers in found.items()
-    ]
 
 
 def left_to_machines(config: Mapping[str, Any]) -> list[tuple[int, str, str]]:

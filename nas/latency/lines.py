@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nas.latency.bench import ACTIONS, Action, actions, is_hot
-from nas.latency.pieces import Call, CannotCompose, calls, in_evaluation, within
+from nas.latency.pieces import Call, CannotCompose, calls, within
 from nas.latency.predicted import EMPTY
 from nas.latency.runs import Setting
 from nas.latency.table import piece_problem
@@ -24,20 +23,17 @@ def per_line(architecture: Architecture, setting: Setting) -> tuple[list[Counter
     Raises CannotCompose if the architecture is not a sum of pieces.
     """
     drawn = rows(architecture, Shape(length=setting.length, halting_steps=setting.depth))
-    model = architecture.configured if setting.phase == "train" else in_evaluation(architecture.configured)
-    streaming = setting.phase == "decode"
-    whole = calls(model, setting.length, streaming=streaming, depth=setting.depth)
-    hot = is_hot(whole, setting.phase)
-    found = [_counted(whole, setting, hot)]
-    found += [_below(drawn, place, model, setting, hot) for place in range(1, len(drawn))]
+    model = architecture.configured
+    found = [_counted(calls(model, setting), setting)]
+    found += [_below(drawn, place, model, setting) for place in range(1, len(drawn))]
     for place in reversed(range(len(drawn))):
         if drawn[place].label == "repeat":
             found[place] = sum((found[below] for below in _children(drawn, place)), Counter())
-    empty = replace(EMPTY, length=setting.length, width=model.config.width)
-    return found, piece_problem(setting, Action(empty, ACTIONS[setting.phase], hot=hot))
+    empty = Call(replace(EMPTY, length=setting.length, width=model.config.width))
+    return found, piece_problem(setting, empty)
 
 
-def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Setting, hot: bool) -> Counter[str]:
+def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Setting) -> Counter[str]:
     """The pieces of all calls of the block of one line."""
     row, streaming = drawn[place], setting.phase == "decode"
     part, above = row.part, [drawn[each] for each in _ancestors(drawn, place)]
@@ -50,14 +46,11 @@ def _below(drawn: Sequence[Placed], place: int, model: Configured, setting: Sett
         times *= _times(each, streaming)
         fresh *= 1 if each.part.shared else _times(each, streaming)
     again = any(each.part.recomputed for each in (row, *above) if each.label != "repeat")
-    if setting.phase != "train":
-        part = replace(part, block=in_evaluation(part.block))
     try:
-        once = within(part, model.config, again=again, streaming=streaming, depth=setting.depth)
+        once = within(part, model.config, setting, again=again)
     except CannotCompose:
         return Counter()
-    reused = [replace(call, fresh=False) for call in once]
-    first, later = _counted(once, setting, hot), _counted(reused, setting, hot)
+    first, later = _counted(once, setting), _counted([replace(call, fresh=False) for call in once], setting)
     return _times_each(first, fresh) + _times_each(later, times - fresh)
 
 
@@ -73,8 +66,8 @@ def _times_each(counted: Counter[str], times: int) -> Counter[str]:
     return Counter({key: times * count for key, count in counted.items()})
 
 
-def _counted(made: Sequence[Call], setting: Setting, hot: bool) -> Counter[str]:
-    return Counter(piece_problem(setting, each) for each in actions(made, setting.phase, hot))
+def _counted(made: Sequence[Call], setting: Setting) -> Counter[str]:
+    return Counter(piece_problem(setting, each) for each in made)
 
 
 def _ancestors(drawn: Sequence[Placed], place: int) -> list[int]:

@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from nas.latency.runs import Setting
 from searchspace.combinators.sequence import SequenceConfig
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, configured_below
@@ -83,13 +84,11 @@ def written(value: Any) -> Any:
     return [written(item) for item in value] if isinstance(value, tuple) else value
 
 
-def calls(model: Configured, length: int, *, streaming: bool = False, depth: int | None = None) -> list[Call]:
-    """The calls of pieces when a model reads `length` positions, in order.
-
-    streaming: when it has read them and reads one more. depth: the steps that halting blocks take; None for those of
-    untrained blocks. Raises CannotCompose if the model is not a sum of pieces.
-    """
-    config, shape = model.config, Shape(length=length, halting_steps=depth)
+def calls(model: Configured, setting: Setting) -> list[Call]:
+    """The calls of pieces in one call of a model, in order. Raises CannotCompose if it is not a sum of pieces."""
+    model = _in_phase(model, setting)
+    length, streaming = setting.length, setting.phase == "decode"
+    config, shape = model.config, Shape(length=length, halting_steps=setting.depth)
     parts = [part for part in model.type.module.parts(config, shape) if _is_block(part)]
     wide = len(parts) - 1 if getattr(config, "width_after", config.width) != config.width else None
     found = [Call(Piece(_bare_model(model, wide is not None), length, config.width, None))]
@@ -100,20 +99,33 @@ def calls(model: Configured, length: int, *, streaming: bool = False, depth: int
             continue  # the encoder has read its input before
         for made, again, fresh in _below(part, False, True, streaming, memo, is_there=number == wide):
             if id(made) not in known:
-                known[id(made)] = made, _piece(made, config, depth)
-            found.append(Call(known[id(made)][1], again, fresh))
+                known[id(made)] = made, _piece(made, config, setting.depth)
+            found.append(Call(known[id(made)][1], again and setting.phase == "train", fresh))
     return found
 
 
-def within(
-    part: Part, config: Any, *, again: bool = False, streaming: bool = False, depth: int | None = None
-) -> list[Call]:
+def within(part: Part, config: Any, setting: Setting, *, again: bool) -> list[Call]:
     """The calls of pieces in one call of a block of a model with this configuration, in order.
 
     again: the backward pass calls the block once more. Raises CannotCompose if the block is not a sum of pieces.
     """
-    below = _below(part, again, True, streaming, {})
-    return [Call(_piece(made, config, depth), twice, first) for made, twice, first in below]
+    assert part.block is not None
+    trains = setting.phase == "train"
+    below = _below(replace(part, block=_in_phase(part.block, setting)), again, True, setting.phase == "decode", {})
+    return [Call(_piece(made, config, setting.depth), twice and trains, first) for made, twice, first in below]
+
+
+def _in_phase(value: Any, setting: Setting) -> Any:
+    """The same configuration; outside of training without dropout, which has no effect there."""
+    if setting.phase == "train":
+        return value
+    if isinstance(value, tuple):
+        return tuple(_in_phase(item, setting) for item in value)
+    if not isinstance(value, Configured):
+        return value
+    each = {field.name: getattr(value.config, field.name) for field in fields(value.config)}
+    changed = {name: 0.0 if name == "dropout" else _in_phase(inner, setting) for name, inner in each.items()}
+    return Configured(value.type, replace(value.config, **changed))
 
 
 def _piece(made: Part, config: Any, depth: int | None) -> Piece:
@@ -246,16 +258,3 @@ def _is_heard(position: Configured) -> bool:
     """Whether blocks use the position: one that is only added to the input does not concern them."""
     module = position.type.module
     return module.rotate is not NoPosition.rotate or module.bias is not NoPosition.bias
-
-
-def in_evaluation(value: Any) -> Any:
-    """The same configuration without dropout, which has no effect outside of training."""
-    if isinstance(value, tuple):
-        return tuple(in_evaluation(item) for item in value)
-    if not isinstance(value, Configured):
-        return value
-    changes: dict[str, Any] = {}
-    for field in fields(value.config):
-        inner = getattr(value.config, field.name)
-        changes[field.name] = 0.0 if field.name == "dropout" else in_evaluation(inner)
-    return Configured(value.type, replace(value.config, **changes))

@@ -10,20 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from nas import location
-from nas.latency import measured, memory, runs
+from nas.latency import measured, runs
 from nas.latency.measured import PhaseLatency
-from nas.latency.runs import PHASES, Phase, Setting
+from nas.latency.runs import Setting
 from nas.latency.table import Table
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import as_architecture
 from tuner.device import resolve
-
-__all__ = ["PHASES", "PhaseLatency", "Recorded", "calls", "declared", "profile", "recorded"]
 
 
 def profile(
@@ -67,11 +65,6 @@ def profile(
     return found
 
 
-def declared(architecture: Architecture, phase: str, length: int, batch: int) -> int | None:
-    """The bytes of memory that the costs of an architecture declare for a phase; None if they declare nothing."""
-    return memory.declared(architecture.configured, Setting(phase=cast(Phase, phase), length=length, batch=batch))
-
-
 @dataclass(frozen=True)
 class Recorded:
     """The latencies that a study holds for a trial. quiet: of the gauge on this device. evidence: by objective."""
@@ -79,48 +72,34 @@ class Recorded:
     quiet: float | None = None
     evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     device: str = ""
-    threads: int = 1
-    depth: int | None = None
-    new_tokens: int = runs.NEW_TOKENS
 
-    def of(self, found: PhaseLatency, length: int, batch: int) -> dict[str, Any] | None:
+    def of(self, found: PhaseLatency, setting: Setting) -> dict[str, Any] | None:
         """The record in the same setting, and whether its interval holds the new measurement; None without a record."""
-        here = {"phase": found.phase, "length": length, "batch": batch, "threads": self.threads, "depth": self.depth}
-        if found.phase == "generate":
-            here["new_tokens"] = self.new_tokens
+        here = {"phase": found.phase, "length": setting.length, "batch": setting.batch, "threads": setting.threads}
+        here |= {} if setting.depth is None else {"depth": setting.depth}
+        here |= {"new_tokens": setting.new_tokens} if found.phase == "generate" else {}
         for name, each in self.evidence.items():
-            if each["device"]["key"] == self.device and here.items() <= {"depth": None, **each}.items():
-                recorded = {key: each[key] for key in ("milliseconds", "low", "high", "kind")}
+            if each["device"]["key"] == self.device and here.items() <= each.items():
                 inside = each["low"] <= found.milliseconds <= each["high"]
                 says = (
                     f"{name} was recorded as {each['milliseconds']:.4g} ms, {each['low']:.4g} to {each['high']:.4g} "
                     f"({each['kind']}), which {'holds' if inside else 'does not hold'} the "
                     f"{found.milliseconds:.4g} ms measured now"
                 )
+                recorded = {key: each[key] for key in ("milliseconds", "low", "high", "kind")}
                 return {**recorded, "holds": inside, "says": says}
         return None
 
 
-def recorded(
-    reference: str,
-    storage: str | None,
-    device: str,
-    threads: int | None,
-    depth: int | None = None,
-    new_tokens: int = runs.NEW_TOKENS,
-) -> Recorded:
-    """The records of the trial that `reference` names, at a depth of its halting blocks; empty if it names none.
-
-    new_tokens: of the phase `generate`.
-    """
+def recorded(reference: str, storage: str | None, device: str, threads: int | None) -> Recorded:
+    """The records of the trial that `reference` names; empty if it names none."""
     trial = location.trial_reference(reference)
     if trial is None:
         return Recorded()
-    threads = torch.get_num_threads() if threads is None else threads
     store, study = location.open_existing(trial[0], storage)
     with store:
-        table, evidence = Table(store, device, threads), store.trial(study.id, trial[1]).evidence
-        return Recorded(table.remembered, evidence or {}, table.device.key, threads, depth, new_tokens)
+        table = Table(store, device, torch.get_num_threads() if threads is None else threads)
+        return Recorded(table.remembered, store.trial(study.id, trial[1]).evidence or {}, table.device.key)
 
 
 def calls(architecture: Architecture, device: torch.device, batch: int, length: int) -> Iterator[Callable[[], object]]:

@@ -71,13 +71,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Job:
-    """A model and its work. read: the whole input. loss: of the output. one: generates a token; None if it cannot."""
+    """A model and its work. read: the whole input. loss: of the output. one: reads one more token, in a decoder."""
 
     module: nn.Module
     read: Callable[[Context], Tensor]
     loss: Callable[[Tensor], Tensor]
-    one: Callable[[Context], Tensor] | None
-    cannot: str = ""  # if there is no `one`: the blocks that cannot read their input in pieces
+    one: Callable[[Context], Tensor]
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,6 @@ class Run:
     prepare: Callable[[], object]
     call: Callable[[], object]
     back: Callable[[], object] | None = None
-
-    def warm(self, times: int) -> None:
-        """Run everything a few times, and prepare the next call."""
-        for _ in range(times):
-            self.prepare()
-            self.all()
-        self.prepare()
 
     def all(self) -> None:
         """The call and its backward pass."""
@@ -138,8 +130,7 @@ def _decoder(module: Any, config: Any, device: torch.device, batch: int, length:
         module,
         read=lambda context: module(tokens, context),
         loss=lambda logits: F.cross_entropy(logits.flatten(0, 1), tokens.flatten()),
-        one=None if module.cannot_stream else lambda context: module(tokens[:, :1], context),
-        cannot=", ".join(module.cannot_stream),
+        one=lambda context: module(tokens[:, :1], context),
     )
 
 
@@ -153,7 +144,10 @@ def _encoder(module: nn.Module, config: Any, device: torch.device, batch: int, l
     def loss(output: Tensor) -> Tensor:
         return output.square().mean() if config.classes is None else F.cross_entropy(output, labels)
 
-    return Job(module, read=lambda context: module(inputs, context), loss=loss, one=None, cannot="encoder")
+    def read(context: Context) -> Tensor:
+        return module(inputs, context)
+
+    return Job(module, read, loss, one=read)
 
 
 def _encoder_decoder(module: Any, config: Any, device: torch.device, batch: int, length: int) -> Job:
@@ -165,10 +159,7 @@ def _encoder_decoder(module: Any, config: Any, device: torch.device, batch: int,
         module,
         read=lambda context: module(source, target, context),
         loss=lambda logits: F.cross_entropy(logits.flatten(0, 1), target.flatten()),
-        one=None
-        if module.cannot_stream
-        else lambda context: module.decode(target[:, :1], replace(context, memory=memory)),
-        cannot=", ".join(module.cannot_stream),
+        one=lambda context: module.decode(target[:, :1], replace(context, memory=memory)),
     )
 
 
@@ -186,30 +177,21 @@ def prefill(job: Job) -> Run:
 
 
 def decode(job: Job) -> Run:
-    """One more token. Every step starts from a copy of the state after the prompt, so that the context never grows.
-
-    Raises ValueError if the model cannot read its input in pieces.
-    """
-    if job.one is None:
-        raise ValueError(f"This architecture has no phase 'decode': {job.cannot} cannot read its input in pieces.")
-    one = job.one
+    """One more token. Every step starts from a copy of the state after the prompt, so that the context never grows."""
     job.module.eval()
     prompt = Streams()
     with torch.no_grad():
         job.read(Context(streams=prompt))
     streams = prompt
 
-    def renew() -> None:
-        nonlocal streams
-        streams = copy.deepcopy(prompt)
-
     @torch.no_grad()
     def call() -> Tensor:
-        return one(Context(streams=streams))
+        return job.one(Context(streams=streams))
 
     def prepare() -> None:
+        nonlocal streams
         job.module.eval()
-        renew()
+        streams = copy.deepcopy(prompt)
 
     return Run(prepare, call)
 
@@ -257,12 +239,8 @@ def first_token(job: Job) -> Run:
 def generate(job: Job, count: int = NEW_TOKENS) -> Run:
     """Read a prompt and choose `count` new tokens, one after the other.
 
-    The tokens that are read are random ones, because the choice does not change the time. Raises ValueError if the
-    model cannot read its input in pieces.
+    The tokens that are read are random ones, because the choice does not change the time.
     """
-    if job.one is None:
-        raise ValueError(f"This architecture cannot generate: {job.cannot} cannot read its input in pieces.")
-    one = job.one
 
     @torch.no_grad()
     def call() -> None:
@@ -270,7 +248,7 @@ def generate(job: Job, count: int = NEW_TOKENS) -> Run:
         logits = job.read(Context(streams=streams))
         for _ in range(count - 1):
             logits[:, -1].argmax(-1)
-            logits = one(Context(streams=streams))
+            logits = job.one(Context(streams=streams))
         logits[:, -1].argmax(-1)
 
     return Run(prepare=job.module.eval, call=call)
@@ -299,12 +277,7 @@ def chosen(phases: Sequence[str] | None, configured: Configured) -> list[Phase]:
     for phase in phases or ():
         Setting(phase=cast(Phase, phase))  # says what is wrong with it
     wanted = list(PHASES) if phases is None else [each for each in (*PHASES, *WHOLE) if each in phases]
-    return wanted if phases is not None or streams(configured) else [each for each in wanted if each != "decode"]
-
-
-def streams(configured: Configured) -> bool:
-    """Whether the model can generate token by token."""
-    return not why_not(configured)
+    return wanted if phases is not None or not why_not(configured) else [each for each in wanted if each != "decode"]
 
 
 def why_not(configured: Configured) -> str:

@@ -33,23 +33,20 @@ def row(problem: Problem) -> dict[str, Any]:
 
 def still(rows: Iterable[Mapping[str, Any]]) -> bool:
     """Whether each problem is still served by the same choice with the same code."""
-    return all(_still(each) for each in rows)
+    return all(map(_still, rows))
 
 
 def _still(then: Mapping[str, Any]) -> bool:
     try:
         known = operation(then["operation"])
-        sizes = _in_order(then["sizes"], known.sizes)
-        flags = _in_order(then.get("flags", {}), known.flags)
+        sizes, flags = (
+            tuple((name, then[kind][name]) for name in (names or then[kind]))  # a database may not keep their order
+            for kind, names in (("sizes", known.sizes), ("flags", known.flags))
+        )
         serves = tuned.explain(known, Problem(known.name, then["device"], then["dtype"], sizes, flags)).choice
         return str(serves) == then["choice"] and valid(then["source"], known.implementations[serves.implementation])
-    except (ValueError, TypeError, LookupError, AttributeError):  # it does not exist any more, or the row is damaged
+    except (ValueError, LookupError):  # the operation, or one of its sizes, does not exist any more
         return False
-
-
-def _in_order(values: Mapping[str, Any], names: Iterable[str]) -> tuple[tuple[str, Any], ...]:
-    """The values in the order of the operation, which a database may not keep."""
-    return tuple((name, values[name]) for name in (tuple(names) or values))
 
 
 def together(*some: Iterable[dict[str, Any]]) -> Rows:

@@ -1,67 +1,94 @@
 """The table of latencies on a device: of pieces, of whole architectures and of the gauge.
 
-They are rows of the database table `measurement`. A row is valid while the code (`nas.latency.code`) is the same and
-the same tuned kernels serve it. Without a database they are kept in memory.
+They are rows of the database table `measurement`. A row is valid while the code is the same, and the same tuned kernels
+serve it. Without a database they are kept in memory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+from kernels.dispatch import sources
 from nas.latency import served
-from nas.latency.bench import Action
-from nas.latency.code import code
 from nas.latency.evidence import LOADED
-from nas.latency.measured import PhaseLatency, quiet_gauge
+from nas.latency.measured import PhaseLatency
+from nas.latency.pieces import Call
 from nas.latency.runs import Setting
 from nas.latency.stored import GAUGE, MODEL, PIECE, SUM
+from nas.latency.timing import quiet_gauge
 from nas.store import Measurement, Reader, Store
 from tuner.device import fingerprint
 
 KEPT = ("samples", "coverage", "peak_bytes", "load", "joules")  # of a latency, next to its times
+RUNS = (  # what runs when a model does, and what times it
+    *("kernels", "searchspace.primitives", "searchspace.combinators", "searchspace.backbones"),
+    *("searchspace.contract", "searchspace.sharing"),
+    *("nas.latency.bench", "nas.latency.measured", "nas.latency.predicted", "nas.latency.runs", "nas.latency.timing"),
+    "tuner.measure.core",
+)
+
+
+@cache
+def code() -> str:
+    """A hash of the code that a latency depends on, twelve hexadecimal digits.
+
+    It changes when a computation changes. It does not change with comments, docstrings, imports, the messages of
+    errors, or the file that a function is in.
+    """
+    return hash_of(path.read_text(encoding="utf-8") for module in RUNS for path in _files(module))
+
+
+def hash_of(texts: Iterable[str]) -> str:
+    """The hash of the statements of some source files, which may be in any order and in any of the files."""
+    statements = sorted(statement for text in texts for statement in sources.code(text).splitlines())
+    return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:12]
+
+
+def _files(module: str) -> Iterator[Path]:
+    found = find_spec(module)
+    assert found is not None and found.origin is not None, module
+    origin = Path(found.origin)
+    yield from origin.parent.rglob("*.py") if origin.name == "__init__.py" else [origin]
 
 
 @dataclass(frozen=True)
 class Entry:
     """Milliseconds with their interval. served: the choices of tuned kernels. details: further values, plain data.
 
-    quiet: milliseconds of the gauge that counted as quiet then; None if unknown.
+    quiet: milliseconds of the gauge that counted as quiet then; None for the gauge itself.
     """
 
     milliseconds: float
     low: float
     high: float
     served: served.Rows = ()
-    details: Mapping[str, Any] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
     quiet: float | None = None
 
     def at(self, quiet: float | None) -> Entry:
         """The same if this time of the gauge counts as quiet."""
-        if quiet is None or self.quiet is None or quiet == self.quiet:
+        if not quiet or not self.quiet or quiet == self.quiet:
             return self
-        factor, details = quiet / self.quiet, dict(self.details or {})
+        factor, details = quiet / self.quiet, dict(self.details)
         low, middle, high = (factor * each for each in (self.low, self.milliseconds, self.high))
         if details.get("repeated"):
             details["repeated"] *= factor
         if details.get("load"):
             details["load"] /= factor
             high = max(high, self.high) if details["load"] > LOADED else high  # as of what was measured under load
-        return replace(self, milliseconds=middle, low=low, high=high, details=details or None, quiet=quiet)
+        return replace(self, milliseconds=middle, low=low, high=high, details=details, quiet=quiet)
 
     @property
     def repeated(self) -> float:
         """Milliseconds of a later call of the same piece in one model."""
-        return (self.details or {}).get("repeated") or self.milliseconds
-
-    @property
-    def elements(self) -> tuple[int, ...]:
-        """The numbers of elements of a piece's parameters, known for pieces that were timed in training."""
-        return tuple((self.details or {}).get("elements", ()))
+        return self.details.get("repeated", self.milliseconds)
 
 
 class Table:
@@ -85,9 +112,6 @@ class Table:
         entry = self._find(MODEL, problem(setting, architecture=architecture))
         if entry is None:
             return None
-        told: dict[str, Any] = {name: (entry.details or {}).get(name) for name in KEPT}
-        if told["samples"] is None or told["coverage"] is None:  # a damaged row
-            return None
         return PhaseLatency(
             phase=setting.phase,
             milliseconds=entry.milliseconds,
@@ -95,7 +119,7 @@ class Table:
             high=entry.high,
             served=entry.served,
             tokens_per_second=1e3 * setting.tokens / entry.milliseconds,
-            **told,
+            **entry.details,
         )
 
     def keep_model(self, architecture: str, setting: Setting, found: PhaseLatency) -> None:
@@ -106,11 +130,9 @@ class Table:
 
     def keep_sums(self, setting: Setting, found: Mapping[str, tuple[float, served.Rows]]) -> None:
         """Store the sums of the pieces of architectures, by their hashes, next to what was measured."""
-        entries = {
-            problem(setting, architecture=architecture): Entry(time, time, time, rows)
-            for architecture, (time, rows) in found.items()
-        }
-        self._keep(SUM, {key: each for key, each in entries.items() if not _are_alike(self._find(SUM, key), each)})
+        keys = {problem(setting, architecture=architecture): each for architecture, each in found.items()}
+        new = {key: Entry(time, time, time, rows) for key, (time, rows) in keys.items() if not self._find(SUM, key)}
+        self._keep(SUM, new)
 
     @cached_property
     def quiet(self) -> float:
@@ -129,17 +151,14 @@ class Table:
 
     def _find(self, kind: str, key: str) -> Entry | None:
         entry = self._read(kind).get(key)
-        if entry is None or not served.still(entry.served):
-            return None
-        if kind == GAUGE:
-            return entry
+        if entry is None or kind == GAUGE or not served.still(entry.served):
+            return entry if kind == GAUGE else None
         return entry.at(self.remembered if type(self.store) is Reader else self.quiet)
 
     def _read(self, kind: str) -> dict[str, Entry]:
         if kind not in self._known:
             rows = [] if self.store is None else self.store.measurements(kind, device=self.device.key)
-            entries = {row.problem: _entry(row) for row in rows if row.source == code()}
-            self._known[kind] = {key: entry for key, entry in entries.items() if entry is not None}
+            self._known[kind] = {row.problem: _entry(row) for row in rows if row.source == code()}
         return self._known[kind]
 
     def _keep(self, kind: str, found: Mapping[str, Entry]) -> None:
@@ -161,21 +180,14 @@ def problem(setting: Setting, **what: Any) -> str:
     return json.dumps({**known, **what}, sort_keys=True, separators=(",", ":"))
 
 
-def piece_problem(setting: Setting, action: Action) -> str:
-    """The problem of a piece: its setting, and the action on it."""
-    piece = action.piece
-    more = {name: True for name in ("reused", "hot") if getattr(action, name)}
-    return problem(replace(setting, length=piece.length, depth=None), action=action.does, piece=piece.text(), **more)
-
-
-def _are_alike(one: Entry | None, other: Entry) -> bool:
-    """Whether they differ by rounding alone."""
-    return one is not None and one.served == other.served and math.isclose(one.milliseconds, other.milliseconds)
+def piece_problem(setting: Setting, call: Call) -> str:
+    """The problem of a piece: its setting, and how it is called."""
+    more = {name: True for name, is_so in (("again", call.again), ("reused", not call.fresh)) if is_so}
+    return problem(replace(setting, length=call.piece.length, depth=None), piece=call.piece.text(), **more)
 
 
 def _row(kind: str, key: str, entry: Entry) -> Measurement:
-    # The keys that stored rows have.
-    more = {"served": list(entry.served), "told": entry.details, "quiet": entry.quiet}
+    more = {"served": entry.served, "details": entry.details, "quiet": entry.quiet}
     return Measurement(
         operation=kind,
         problem=key,
@@ -189,20 +201,7 @@ def _row(kind: str, key: str, entry: Entry) -> Measurement:
     )
 
 
-def _entry(row: Measurement) -> Entry | None:
-    """None for a row that is damaged: what it stood for is measured again."""
-    try:
-        more = json.loads(row.configuration)
-        served, told, quiet = tuple(more["served"]), more["told"], more.get("quiet")
-        middle = row.milliseconds or math.nan
-        low, high = row.low or middle, row.high or middle
-        details = dict(told) if told else {}
-        further = [quiet, details.get("repeated", middle), details.get("load")]
-        numbers = [low, middle, high, *(each for each in further if each is not None)]
-        whole = low <= middle <= high and all(math.isfinite(each) and each > 0 for each in numbers)
-        kept = (details[name] for name in KEPT if details.get(name) is not None)
-        whole &= all(math.isfinite(each) and each >= 0 for each in kept)
-        whole &= all(type(each) is int for each in details.get("elements", ()))
-        return Entry(middle, low, high, served, details or None, quiet) if whole else None
-    except (KeyError, ValueError, TypeError, OverflowError):
-        return None
+def _entry(row: Measurement) -> Entry:
+    assert row.milliseconds is not None and row.low is not None and row.high is not None
+    more = json.loads(row.configuration)
+    return Entry(row.milliseconds, row.low, row.high, tuple(more["served"]), more["details"], more["quiet"])

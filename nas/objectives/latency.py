@@ -8,36 +8,64 @@ search has them.
 
 Without `on` the process that runs the search measures, between the units of an inline runner. The device is one of that
 machine, and all values of an objective are of one device. The load of Ray's workers on the same machine is measured and
-reported as `load`; see `nas.latency.measured`.
+reported as `load`.
+
+Throughput, energy and peak memory are measured in the same way, with the same options.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
 from nas.errors import NasError, UsageError
-from nas.latency import evidence, memory
+from nas.latency import evidence, resources
 from nas.latency.calibration import CrossCheck
-from nas.latency.code import code
 from nas.latency.measured import CannotRun, PhaseLatency
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
 from nas.latency.runs import NEW_TOKENS, WHOLE, Phase, Setting, impossible
-from nas.latency.table import Table
-from nas.objectives.contract import NoValue, Objective, Search, name_problem
-from nas.objectives.place import Place
+from nas.latency.table import Table, code
+from nas.objectives.contract import Direction, NoValue, Objective, Search, name_problem
 from nas.objectives.registry import objective
-from nas.options import Field, Fraction, Number, Positive, Threads
+from nas.options import Field, Fraction, PlainValidator, Positive, Threads
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
+from tuner.device import resolve
 
 Method = Literal["measured", "predicted", "auto"]
+SMALLEST = 1e-4  # of an amount of a resource: Ray counts in ten-thousandths
+RESERVED = ("memory", "object_store_memory", "bundle")  # Ray refuses them, and names that are not ASCII
+
+
+def _place(on: Any) -> dict[str, Any]:
+    """The same. Raises ValueError, for a sentence about the option, unless it names a machine or resources."""
+    known = isinstance(on, Mapping) and len(on) == 1
+    machine, some = (on.get("machine"), on.get("resources")) if known else (None, None)
+    if isinstance(some, Mapping) and some:
+        for name, amount in some.items():
+            _check_amount(name, amount)
+    elif not isinstance(machine, str) or not machine.strip():
+        raise ValueError("must be {resources: {NAME: AMOUNT}} or {machine: NAME}")
+    return dict(on)
+
+
+def _check_amount(name: Any, amount: Any) -> None:
+    if not isinstance(name, str) or name in RESERVED or not name.isascii():
+        raise ValueError(f"must name CPU, GPU or custom resources of Ray, and {name!r} is none of them")
+    if isinstance(amount, bool) or not isinstance(amount, int | float) or not SMALLEST <= amount < math.inf:
+        raise ValueError(f"must have a number of at least {SMALLEST:g} as the amount of {name}")
+    if name == "GPU" and amount > 1 and amount % 1:
+        raise ValueError("must have a whole number as the amount of GPU if it is above 1")
+
+
+# Where it is measured, if not by the search: {resources: {quiet_gpu: 1, GPU: 1}} or {machine: laptop}.
+Place = Annotated[dict[str, Any], PlainValidator(_place)]
 
 
 @objective("latency")
@@ -49,11 +77,9 @@ class Latency(Objective):
     batch, length: of the input; the default length is the task's. threads: of torch on a CPU; the default is torch's
     setting. method: measured, predicted (whatever the cross-check says), or auto. check: the number of random
     architectures in the cross-check. bound: the largest error in the cross-check, a fraction, with which `auto`
-    predicts. load: of the machine, times that of quiet moments; a measurement above it is taken up to three times,
-    with pauses, and the quietest one counts. depth: the steps of halting blocks; by default those of untrained ones.
-    on: {resources: {NAME: AMOUNT}} measures on a worker of Ray that holds these resources, by a probe of its own before
-    the trial's training; {machine: NAME} leaves it to `nas latency serve STUDY --machine NAME`, and the search does not
-    wait for it.
+    predicts. depth: the steps of halting blocks; by default those of untrained ones. on: {resources: {NAME: AMOUNT}}
+    measures on a worker of Ray that holds these resources, by a probe of its own before the trial's training; {machine:
+    NAME} leaves it to `nas latency serve STUDY --machine NAME`, and the search does not wait for it.
     """
 
     settled = True
@@ -71,7 +97,6 @@ class Latency(Objective):
         method: Method = "auto",
         check: Annotated[Positive, Field(ge=3, le=10_000)] = 12,
         bound: Annotated[Fraction, Field(gt=0, lt=1)] = 0.05,
-        load: Annotated[Number, Field(gt=1)] = 1.5,
         depth: Positive | None = None,
         new_tokens: Positive | None = None,
         on: Place | None = None,
@@ -92,7 +117,7 @@ class Latency(Objective):
         if name is not None and (problem := name_problem(name)):
             self.refused = problem
         self.method: Method = "measured" if phase in WHOLE or self.extras else method
-        self.name, self.count, self.bound, self.load = name or f"{phase}_{self.unit}", check, bound, load
+        self.name, self.count, self.bound = name or f"{phase}_{self.unit}", check, bound
         if on is not None:
             self.placed = True
             if "machine" in on:
@@ -120,15 +145,10 @@ class Latency(Objective):
             if first is not None:
                 self.check_like(first)
         self._device = None if first is None else first["device"]
-        if first is not None:
-            self._tell_other_code(first)
-
-    def _tell_other_code(self, evidence: Mapping[str, Any]) -> None:
-        then = evidence.get("code", "of a version that did not store it")
-        if self.stage != "later" and then != code():
+        if first is not None and self.stage != "later" and first["code"] != code():
             self._search.say(
-                f"{self.name}: earlier values of this study are of other code (then {then}, now {code()}), so later "
-                "ones may differ. `nas rescore` finds all of them again under another name."
+                f"{self.name}: earlier values of this study are of other code (then {first['code']}, now {code()}), so "
+                "later ones may differ. `nas rescore` finds all of them again under another name."
             )
 
     def check_like(self, evidence: Mapping[str, Any]) -> None:
@@ -140,10 +160,9 @@ class Latency(Objective):
                 f"{here.name} ({here.key}){self._differs(there['key'])}: go on there, or give this one a name of its "
                 "own (name: ...)."
             )
-        known = {"depth": None, **evidence}  # older versions kept neither threads nor new tokens nor the unit
-        setting = {name: getattr(self.setting, name) for name in self._compared}
-        setting["unit"] = self.unit
-        other = [f"{name} {known[name]}, not {now}" for name, now in setting.items() if known.get(name, now) != now]
+        setting = {"unit": self.unit, **{name: getattr(self.setting, name) for name in self._compared}}
+        known = {name: evidence.get(name) for name in setting}
+        other = [f"{name} {known[name]}, not {now}" for name, now in setting.items() if known[name] != now]
         if other:
             raise UsageError(
                 f"objective {self.name}: the study's latencies are of {', '.join(other)}: give this one a name of "
@@ -174,7 +193,7 @@ class Latency(Objective):
                 table = Table(self._search.store, self.setting.device, self.setting.threads)
             except ValueError as error:  # the device is not here
                 raise UsageError(f"objective {self.name}: {error}") from None
-            self._predictor = Predictor(table, self.setting, self.load, self.extras)
+            self._predictor = Predictor(table, self.setting, self.extras)
         return self._predictor
 
     def evaluate(self, architecture: Architecture, metrics: Mapping[str, float] | None = None) -> float:
@@ -219,21 +238,21 @@ class Latency(Objective):
 
     def evidence(self, architecture: Architecture) -> dict[str, Any]:
         """The interval, the method, the cross-check, the device, and which tuned configurations were used."""
-        found, table = self.latency(architecture), self.predictor.table
-        known = {**found.to_dict(), "unit": self.unit, "batch": self.setting.batch, "length": self.setting.length}
-        known["code"] = code()
-        known["quiet"] = (found.load or 1.0) <= self.load
+        found, setting, device = self.latency(architecture), self.setting, self.predictor.table.device
+        known = {**found.to_dict(), "unit": self.unit, "code": code()}
+        known |= {name: getattr(setting, name) for name in ("batch", "length", "threads")}
+        known["device"] = {"key": device.key, "name": device.name, "asked": setting.device}
+        check = self._check
+        known["cross_check"] = {"error": check.error, "of": len(check.ratios)} if check and check.is_enough else None
         if found.peak_bytes is not None:
-            known["declared_bytes"] = memory.declared(architecture.configured, self.setting)
-        check = self._check if self._check is not None and self._check.is_enough else None
-        checked = {"error": check.error, "of": len(check.ratios)} if check else None
-        device = {"key": table.device.key, "name": table.device.name, "asked": self.setting.device}
-        reason = {"not_predicted": why} if (why := self._reasons.get(architecture.hash)) else {}
-        if self.setting.depth is not None:
-            known["depth"] = self.setting.depth
-        if self.setting.phase == "generate":
-            known["new_tokens"] = self.setting.new_tokens
-        return {**known, "threads": self.setting.threads, "device": device, "cross_check": checked} | reason
+            known["declared_bytes"] = resources.declared(architecture.configured, setting)
+        if setting.depth is not None:
+            known["depth"] = setting.depth
+        if setting.phase == "generate":
+            known["new_tokens"] = setting.new_tokens
+        if why := self._reasons.get(architecture.hash):
+            known["not_predicted"] = why
+        return known
 
     def latency(self, architecture: Architecture) -> PhaseLatency:
         """The latency, measured or predicted once in this process. Raises NoValue if the model does not run like
@@ -261,7 +280,7 @@ class Latency(Objective):
     def _checked(self) -> CrossCheck:
         """The cross-check, made once in a process. Raises CannotCompose if it does not allow predictions."""
         if self._check is None and self._search.space is not None:
-            self._check = self.predictor.check(self._drawn(self._search.space))
+            self._check = self.predictor.check(self._drawn(self._search.space), self.count)
             self._search.say(self._summary(self._check))
         if self._check is None:
             raise CannotCompose("there is no space whose architectures could check predictions")
@@ -278,10 +297,13 @@ class Latency(Objective):
         return ""
 
     def _drawn(self, space: Space) -> Iterator[Architecture]:
-        """Random architectures of the space that run in this setting. They are the same in every process."""
-        drawn = (space.sample(random.Random(f"latency/{n}")).architecture for n in range(4 * self.count))
-        distinct = {each.hash: each for each in drawn if not impossible(each.configured, self.setting)}
-        return islice(distinct.values(), self.count)
+        """Different random architectures of the space. They are the same in every process."""
+        seen = set()
+        for number in range(4 * self.count):
+            drawn = space.sample(random.Random(f"latency/{number}")).architecture
+            if drawn.hash not in seen:
+                seen.add(drawn.hash)
+                yield drawn
 
     def _summary(self, check: CrossCheck) -> str:
         if why := self._why_not(check):
@@ -290,3 +312,57 @@ class Latency(Objective):
             f"{self.name}: predicted within {check.error:.1%} (median of {len(check.ratios)} random architectures, "
             f"cross-checked; bound {self.bound:.1%}), so latencies are predicted"
         )
+
+
+@objective("throughput")
+class Throughput(Latency):
+    """Tokens per second at a batch size. Its name in results is `decode_tokens_per_second`, and so on.
+
+    It has the options of `latency`. Tokens are those that one call reads (prefill, first_token, train) or generates
+    (decode, generate), over the batch.
+    """
+
+    direction = Direction.MAXIMISE
+    unit = evidence.UNITS["throughput"]
+
+    def _value(self, found: PhaseLatency) -> float:
+        return 1e3 * self.setting.tokens / found.milliseconds
+
+
+@objective("energy")
+class Energy(Latency):
+    """The joules of one call, where the device reports its energy. Its name in results is `decode_joules`, and so on.
+
+    It has the options of `latency`, and is always measured. The counter of a CPU counts everything that runs on the
+    package, so nothing else should.
+    """
+
+    unit = evidence.UNITS["energy"]
+    extras = True
+
+    def _check_device(self) -> None:
+        """Raises UsageError if the device is not on this machine, or this process can read no counter of it."""
+        super()._check_device()
+        if resources.counter(resolve(self.setting.device)) is None:
+            raise UsageError(f"objective {self.name}: {resources.why_none(self.setting.device)}")
+
+    def _value(self, found: PhaseLatency) -> float:
+        if found.joules is None:
+            raise NoValue(f"objective {self.name}: {resources.why_none(self.setting.device)}")
+        return found.joules
+
+
+@objective("peak_memory")
+class PeakMemory(Latency):
+    """The most bytes that one call needs, with the weights. Its name in results is `train_peak_bytes`, and so on.
+
+    It has the options of `latency`, and is always measured.
+    """
+
+    unit = evidence.UNITS["peak_memory"]
+    extras = True
+
+    def _value(self, found: PhaseLatency) -> float:
+        if found.peak_bytes is None:
+            raise NoValue(f"objective {self.name}: the memory of a call cannot be measured on {self.setting.device}.")
+        return float(found.peak_bytes)

@@ -24,7 +24,6 @@ def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[st
         "study": study.name,
         "header": header(store, study).to_dict(),
         "pareto": trials.rows(store, study, trials.front(store, study)),
-        "never_quiet": never_quiet(store, study),
         "pending": pending(store, study),
         "ranking": ranking(store, study).to_dict(),
         "probes": probes.to_dict(probes.probes(store, study)),
@@ -43,8 +42,6 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
         return f"{begins}\n\nNo trial has finished, so there is nothing to show; `{why}` says why."
     shown = rendered(trials.shown(front)) if front else trials.why_no_front(store, study)
     parts = [begins, "\nPareto front of the search (validation data)", shown]
-    if loaded := never_quiet(store, study):
-        parts += ["", *loaded]
     if waiting := pending(store, study):
         parts += ["", *waiting]
     if told := ranking(store, study).sentences():
@@ -61,12 +58,6 @@ def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Call
     elif found := without_result(store, study):
         parts += ["", found]
     return "\n".join(parts)
-
-
-def never_quiet(store: Reader, study: Study) -> list[str]:
-    """Which latencies on the front were measured only on a loaded machine, one sentence per objective."""
-    found = (store.trial(study.id, each.number) for each in trials.front(store, study))
-    return evidence.never_quiet((each.number, each.evidence or {}) for each in found)
 
 
 def pending(store: Reader, study: Study) -> list[str]:

@@ -10,7 +10,7 @@ from benchmarks import latency
 from benchmarks.support.spaces import EVERYTHING, loaded
 from nas.latency.calibration import CrossCheck
 from nas.latency.predicted import Sum
-from nas.latency.runs import streams
+from nas.latency.runs import why_not
 from searchspace.space.space import Space
 
 SPACE = """
@@ -53,7 +53,7 @@ def test_goes_on_where_it_stopped(space, tmp_path, monkeypatch):
 def test_draws_the_same_every_time_and_only_what_has_the_phase(space):
     some = [[each.hash for each in itertools.islice(latency.drawn("a", "decode", 4, space), 8)] for _ in range(2)]
     assert some[0] == some[1]
-    assert all(streams(each.configured) for each in itertools.islice(latency.drawn("b", "decode", 4, space), 8))
+    assert not any(why_not(each.configured) for each in itertools.islice(latency.drawn("b", "decode", 4, space), 8))
 
 
 @pytest.mark.parametrize("name", EVERYTHING)

@@ -108,14 +108,12 @@ def record() -> Callable[[launch.Result], list[tuple[Any, ...]]]:
 @pytest.fixture
 def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Latencies are measured with one build and few rounds: for tests in which the times mean nothing."""
-    from nas.latency import chain, measured, optimiser, predicted, runs
+    from nas.latency import measured, predicted, runs, timing
 
     monkeypatch.setattr(measured, "BUILDS", 1)
-    monkeypatch.setattr(measured, "GAUGE_SECONDS", 0.0)
-    monkeypatch.setattr(predicted, "PAUSE", 0.0)
-    for name, value in {"BUILDS": 1, "WARMUP": 0, "ROUNDS": 1}.items():
-        monkeypatch.setattr(chain, name, value)
+    monkeypatch.setattr(timing, "MOST", 1)
+    monkeypatch.setattr(timing, "GAUGE_SECONDS", 0.0)
     monkeypatch.setattr(runs, "WARM", {})
-    monkeypatch.setattr(predicted, "SECONDS", 0.0)
-    monkeypatch.setattr(predicted, "PIECES_SECONDS", 0.0)
-    monkeypatch.setattr(optimiser, "SECONDS", 0.0)
+    changed = {"BUILDS": 1, "ROUNDS": 1, "SECONDS": 0.0, "PIECES_SECONDS": 0.0, "STEP_SECONDS": 0.0}
+    for name, value in changed.items():
+        monkeypatch.setattr(predicted, name, value)

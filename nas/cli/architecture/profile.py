@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,15 +55,18 @@ def profile(
 
     Example: nas profile transformer_modern:small --phase decode --length 512 --threads 1
     """
+    import torch
+
     from kernels.dispatch import tuned
     from nas import architectures, tuning
     from nas.latency import profile as profiling
-    from nas.latency.energy import NOT_REPORTED
+    from nas.latency.resources import NOT_REPORTED, declared
+    from nas.latency.runs import Setting
     from tuner.device import fingerprint
 
     found = architectures.find(architecture, storage)
     try:
-        before = profiling.recorded(architecture, storage, device, threads, depth, new_tokens)
+        before = profiling.recorded(architecture, storage, device, threads)
         measured = profiling.profile(
             found,
             device=device,
@@ -80,14 +83,12 @@ def profile(
         raise
     except ValueError as error:  # a missing device, or a length that the model does not support
         raise UsageError(str(error)) from None
-    rows = [
-        {
-            **each.to_dict(),
-            "declared_bytes": profiling.declared(found, each.phase, length, batch),
-            "recorded": before.of(each, length, batch),
-        }
-        for each in measured
-    ]
+    asked: dict[str, Any] = {"batch": batch, "length": length, "threads": threads or torch.get_num_threads(), "depth": depth}
+    rows = []
+    for each in measured:
+        setting = Setting(phase=each.phase, new_tokens=new_tokens, **asked)
+        more = {"declared_bytes": declared(found.configured, setting), "recorded": before.of(each, setting)}
+        rows.append({**each.to_dict(), **more})
     if not as_json:
         note(f"{fingerprint(device).name}, length {length}, batch {batch}; milliseconds")
         if all(each.joules is None for each in measured):
@@ -99,8 +100,8 @@ def profile(
         left_out = ("served", "recorded")
         rows = [{name: row[name] for name in row if name not in left_out and row[name] is not None} for row in rows]
         kind = device.partition(":")[0]
-        asked = tuning.problems_of([found], kind, length=length, batch=batch)
-        served = tuning.served(problem for some in asked.values() for problem in some)
+        problems = tuning.problems_of([found], kind, length=length, batch=batch)
+        served = tuning.served(problem for some in problems.values() for problem in some)
         note(f"Table of tuned kernels: {tuned.table(kind).origin or 'none; defaults are used'}")
         if served:
             note(rendered(served))

@@ -142,7 +142,6 @@ def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
         "probes": [],
         "controls": [],
         "uncompared": [],
-        "never_quiet": [],
         "pending": [],
         "finals": None,
     }

@@ -132,7 +132,7 @@ def test_a_probe_that_raises_is_a_typed_failure_and_nothing_is_trained(probed, m
     def broken(self, model, batch, task):
         raise ZeroDivisionError("in the probe")
 
-    monkeypatch.setattr("nas.objectives.gradient_norm.GradientNorm.score", broken)
+    monkeypatch.setattr("nas.objectives.probes.gradient_norm.GradientNorm.score", broken)
     with pytest.raises(NothingFound, match="2 probe error"):
         launch.search(probed(), quiet=True)
     with launch.open_for(probed()) as store:
@@ -144,7 +144,7 @@ def test_a_probe_that_raises_is_a_typed_failure_and_nothing_is_trained(probed, m
 
 
 def test_a_score_that_is_not_finite_is_a_failure(probed, monkeypatch):
-    monkeypatch.setattr("nas.objectives.gradient_norm.GradientNorm.score", lambda *_: math.nan)
+    monkeypatch.setattr("nas.objectives.probes.gradient_norm.GradientNorm.score", lambda *_: math.nan)
     with pytest.raises(NothingFound, match=r"2 not finite.*gradient_norm came out as nan"):
         launch.search(probed(), quiet=True)
 

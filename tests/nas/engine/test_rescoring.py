@@ -12,7 +12,7 @@ from nas.cli.app import run
 from nas.engine import rescoring
 from nas.errors import StoreError, UsageError
 from nas.objectives import latency
-from nas.objectives.flops import Flops
+from nas.objectives.costs import Flops
 from nas.report import front, trials
 from nas.store import Measurement, open_store
 from nas.store.upkeep.damage import damage

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas.latency import bench, runs
-from nas.latency.pieces import calls, in_evaluation
+from nas.latency.pieces import Call, calls
 from nas.latency.predicted import EMPTY
 from nas.latency.runs import Setting
 from searchspace.model.architecture import Architecture
@@ -50,16 +50,14 @@ def operators(run):
 def test_the_operators_of_all_pieces_are_those_of_the_model(body, phase):
     setting = Setting(phase=phase, length=LENGTH)
     configured = Architecture.parse(f"{{kind: decoder, width: 8, vocabulary: 16, body: {BODIES[body]}}}").configured
-    model = configured if phase == "train" else in_evaluation(configured)
     job = runs.job(configured, CPU, 1, LENGTH)
     whole = operators({"prefill": runs.prefill, "decode": runs.decode, "train": runs.learn}[phase](job))
 
-    nothing = bench.Action(replace(EMPTY, length=LENGTH, width=8), bench.ACTIONS[phase])
-    empty = operators(bench.run(nothing, setting, CPU))
+    empty = operators(bench.run(Call(replace(EMPTY, length=LENGTH, width=8)), setting, CPU))
     found, known = Counter(empty), {}
-    for action in bench.actions(calls(model, LENGTH, streaming=phase == "decode"), phase, hot=False):
-        known[action] = known.get(action) or operators(bench.run(action, setting, CPU))
-        found.update(known[action])
+    for call in calls(configured, setting):
+        known[call] = known.get(call) or operators(bench.run(call, setting, CPU))
+        found.update(known[call])
         found.subtract(empty)
     other = (+found - whole) + (whole - +found)
     assert sum(other.values()) <= (3 if "halting" in body else 0), other  # it looks once who still runs
@@ -69,16 +67,16 @@ def test_a_call_that_reuses_weights_runs_with_those_of_an_earlier_one():
     body = "[repeat: {times: 3, share_weights: true, of: [gru, gru]}]"
     model = Architecture.parse(f"{{kind: decoder, width: 8, vocabulary: 16, body: {body}}}").configured
     weights = bench.Weights(CPU)
-    grus = [call for call in calls(model, LENGTH) if call.piece.block.type.name == "gru"]
-    actions = bench.actions(grus, "prefill", hot=False)
-    modules = [weights.of(action) for action in actions]
+    setting = Setting(phase="prefill", length=LENGTH)
+    grus = [call for call in calls(model, setting) if call.piece.block.type.name == "gru"]
+    modules = [weights.of(call) for call in grus]
 
-    assert [action.reused for action in actions] == [False, False, True, True, True, True]
+    assert [call.fresh for call in grus] == [True, True, False, False, False, False]
     assert len({id(each) for each in modules}) == 2
     assert [id(each) for each in modules] == [id(each) for each in modules[:2]] * 3
 
 
 def test_weights_that_are_reused_alone_are_built():
-    piece = bench.Action(replace(EMPTY, length=LENGTH, width=8), "forward", reused=True)
+    reused = Call(replace(EMPTY, length=LENGTH, width=8), fresh=False)
     weights = bench.Weights(CPU)
-    assert weights.of(piece) is weights.of(piece)
+    assert weights.of(reused) is weights.of(reused)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nas.latency import bench, runs
-from nas.latency.pieces import CannotCompose, calls, in_evaluation
+from nas.latency.pieces import Call, CannotCompose, calls
 from nas.latency.runs import Setting
 from searchspace.contract import Context
 from searchspace.cost import Shape
@@ -27,8 +27,12 @@ def model(body: str, **fields: str):
     return Architecture.parse(f"kind: decoder\n{text}body: {body}").configured
 
 
-def pieces(configured, length=LENGTH):
-    return Counter(call.piece for call in calls(configured, length))
+def called(configured, length=LENGTH, phase="train", **setting):
+    return calls(configured, Setting(phase=phase, length=length, **setting))
+
+
+def pieces(configured, length=LENGTH, phase="train"):
+    return Counter(call.piece for call in called(configured, length, phase))
 
 
 @settings(max_examples=40)
@@ -54,7 +58,7 @@ def test_a_repeat_whose_windows_grow_is_a_sum_of_its_copies():
 def test_hardly_any_model_is_no_sum():
     space = Space.load("examples/spaces/everything.yaml").with_length(LENGTH)
     drawn = [space.sample(random.Random(number)).architecture.configured for number in range(10)]
-    assert all(calls(configured, LENGTH) for configured in drawn)
+    assert all(map(called, drawn))
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -67,7 +71,7 @@ def test_copies_of_a_layer_are_one_piece_called_so_often(times):
 def test_what_does_not_matter_tells_no_pieces_apart():
     first = model("[residual: {of: {attention: {heads: 2, dropout: 0.1}}}]", dropout="0.2", position="none")
     second = model("[residual: {of: {attention: {heads: 2, dropout: 0.4}}}]", vocabulary="17", position="sinusoidal")
-    one, two = (set(pieces(in_evaluation(each))) for each in (first, second))
+    one, two = (set(pieces(each, phase="prefill")) for each in (first, second))
     assert {piece.block.type.name for piece in one & two} == {"residual", "attention"}
 
 
@@ -84,10 +88,10 @@ def test_what_matters_tells_pieces_apart():
 HALTING = "[halting: {times: 4, of: [feed_forward, attention: {heads: 2}]}]"
 
 
-@pytest.mark.parametrize(("how", "steps"), [({}, 2), ({"streaming": True}, 4), ({"depth": 1}, 1), ({"depth": 9}, 4)])
+@pytest.mark.parametrize(("how", "steps"), [({}, 2), ({"phase": "decode"}, 4), ({"depth": 1}, 1), ({"depth": 9}, 4)])
 def test_a_halting_block_calls_what_it_holds_as_often_as_its_depth_says(how, steps):
     """An untrained one stops after two steps. Token by token it takes every step."""
-    named = Counter(call.piece.block.type.name for call in calls(model(HALTING), LENGTH, **how))
+    named = Counter(call.piece.block.type.name for call in called(model(HALTING), **how))
     assert named == {"decoder": 1, "halting": 1, "feed_forward": steps, "attention": steps}
 
 
@@ -100,13 +104,13 @@ def test_a_built_halting_block_stops_at_the_depth_of_its_pieces(depth):
     with torch.no_grad():
         made.module.eval()
         made.read(Context())
-    steps = sum(call.piece.block.type.name == "attention" for call in calls(configured, LENGTH, depth=depth))
+    steps = sum(call.piece.block.type.name == "attention" for call in called(configured, depth=depth))
     assert counted == {"FeedForward": steps, "Attention": steps}
 
 
 def test_parameters_that_are_shared_are_fresh_once():
     named = model("[repeat: {times: 3, share_weights: true, of: [gru]}, repeat: {times: 2, of: [convolution]}]")
-    fresh = Counter(call.piece.block.type.name for call in calls(named, LENGTH) if call.fresh)
+    fresh = Counter(call.piece.block.type.name for call in called(named) if call.fresh)
     assert fresh == {"decoder": 1, "repeat": 1, "gru": 1, "convolution": 2}
 
 
@@ -115,7 +119,7 @@ def test_parameters_that_are_shared_are_fresh_once():
 def test_the_parameters_of_fresh_pieces_are_those_of_the_model(seed, name):
     configured = random_model(random.Random(seed), name, vocabulary=32)
     try:
-        found = sum(sum(bench.elements(call.piece)) for call in calls(configured, LENGTH) if call.fresh)
+        found = sum(sum(bench.elements(call.piece)) for call in called(configured) if call.fresh)
     except CannotCompose:
         return
     shape = Shape(length=LENGTH)
@@ -136,7 +140,7 @@ def test_the_skeleton_of_a_block_that_leaves_another_width_stays_in_the_model():
 def test_what_a_backward_pass_calls_again_is_told():
     again = {
         call.piece.block.type.name: call.again
-        for call in calls(model("[reversible: {of: [attention: {heads: 2}, feed_forward]}]"), LENGTH)
+        for call in called(model("[reversible: {of: [attention: {heads: 2}, feed_forward]}]"))
     }
     assert again == {"decoder": False, "reversible": False, "attention": True, "feed_forward": True}
 
@@ -152,7 +156,7 @@ decoder: [{residual: {of: {attention: {heads: 2, over: memory}}}}, gru]
 
 def test_an_encoder_decoder_calls_its_encoder_for_the_prompt_only():
     configured = Architecture.parse(TRANSLATOR).configured
-    prompt, step = (calls(configured, LENGTH, streaming=streaming) for streaming in (False, True))
+    prompt, step = (called(configured, phase=phase) for phase in ("prefill", "decode"))
     named = [[call.piece.block.type.name for call in each] for each in (prompt, step)]
     assert named[0] == ["encoder_decoder", "residual", "attention", "residual", "attention", "gru"]
     assert named[1] == ["encoder_decoder", "residual", "attention", "gru"]
@@ -167,24 +171,15 @@ def test_an_encoder_decoder_calls_its_encoder_for_the_prompt_only():
         "[repeat: {times: 2, share_weights: true, signal: position_and_step, of: [feed_forward]}]",
         "[halting: {times: 3, of: [linear_attention: {heads: 2}]}]",
         "[reversible: {of: [attention: {heads: 2}, feed_forward]}]",
+        TRANSLATOR,
     ],
-    ids=["plain", "shared", "halting", "reversible"],
+    ids=["plain", "shared", "halting", "reversible", "translator"],
 )
 def test_every_piece_runs_alone_in_every_phase(body, phase):
     setting, device = Setting(phase=phase, length=LENGTH, batch=2), torch.device("cpu")
-    for piece in pieces(model(body)):
-        _runs_twice(bench.run(bench.Action(piece, bench.ACTIONS[phase]), setting, device))
-
-
-@pytest.mark.parametrize("phase", runs.PHASES)
-def test_every_piece_of_an_encoder_decoder_runs_alone(phase):
-    setting, device = Setting(phase=phase, length=LENGTH, batch=2), torch.device("cpu")
-    configured = Architecture.parse(TRANSLATOR).configured
-    for piece in {call.piece for call in calls(configured, LENGTH, streaming=phase == "decode")}:
-        _runs_twice(bench.run(bench.Action(piece, bench.ACTIONS[phase]), setting, device))
-
-
-def _runs_twice(run):
-    for _ in range(2):
-        run.prepare()
-        run.all()
+    configured = Architecture.parse(TRANSLATOR).configured if body == TRANSLATOR else model(body)
+    for piece in pieces(configured, phase=phase):
+        run = bench.run(Call(piece), setting, device)
+        for _ in range(2):
+            run.prepare()
+            run.all()

@@ -9,16 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nas.latency import bench, evidence, measured, predicted, runs
+from nas.latency import bench, predicted, runs, timing
 from nas.latency.calibration import CrossCheck
 from nas.latency.measured import MEASURED, PREDICTED, CannotRun, PhaseLatency, latency
 from nas.latency.pieces import CannotCompose, calls
-from nas.latency.predicted import Predictor
+from nas.latency.predicted import COPIES, Predictor, interpolated, shortened
 from nas.latency.runs import Setting
-from nas.latency.table import Entry, Table
+from nas.latency.table import Entry, Table, piece_problem
+from nas.latency.timing import Round
 from searchspace.model.architecture import Architecture
 
-SETTING = Setting(phase="prefill", length=8)
+SETTING = Setting(phase="train", length=8)  # in which small models are sums too
 BODIES = [
     "[gru]",
     "[repeat: {times: 3, of: [gru, feed_forward]}]",
@@ -46,18 +47,25 @@ class Additive(Predictor):
         super().__init__(table(), setting)
         self.factor, self.timed = factor, []
 
-    def _measure(self, actions):
-        self.timed += actions
-        return {each: self._entry(self._key(each)) for each in actions}
+    def key(self, call):
+        return piece_problem(self.setting, call)
 
-    def _entry(self, text):
+    def _measure(self, made):
+        self.timed += made
+        return {each: self._taken(self.key(each)) for each in made}
+
+    def _taken(self, text):
         time = 1 + hashlib.sha256(text.encode()).digest()[0] / 256
-        return Entry(time, time, time, (), {"repeated": time / 2})
+        return Entry(time, time, time, (), {"repeated": time / 2, "elements": ()})
+
+    def step(self, sizes):
+        assert not list(sizes)
+        return 0.0
 
     def measured(self, architecture):
         time = self.sum(architecture).milliseconds * self.factor
         return PhaseLatency(
-            phase="prefill", milliseconds=time, low=time, high=time, samples=1, coverage=0.9, peak_bytes=None
+            phase="train", milliseconds=time, low=time, high=time, samples=1, coverage=0.9, peak_bytes=None
         )
 
 
@@ -65,7 +73,7 @@ class Additive(Predictor):
 def test_is_exact_where_times_add_up(factor):
     predictor = Additive(factor)
     *others, judged = map(architecture, BODIES)
-    check = predictor.check(others)
+    check = predictor.check(others, len(others))
     found = predictor.predicted(judged, check)
 
     assert check.error == pytest.approx(0, abs=1e-9)
@@ -78,13 +86,13 @@ def test_every_piece_is_measured_once():
     predictor = Additive()
     for body in BODIES:
         predictor.sum(architecture(body))
-    keys = [predictor._key(each) for each in predictor.timed]
+    keys = [predictor.key(each) for each in predictor.timed]
     fresh = len(keys)
     for body in BODIES:
         predictor.sum(architecture(body))
 
     assert len(predictor.timed) == fresh
-    assert len(set(keys)) == len({predictor._key(each) for each in predictor.timed})
+    assert len(set(keys)) == len({predictor.key(each) for each in predictor.timed})
 
 
 def test_missing_pieces_are_timed_between_their_neighbours():
@@ -93,19 +101,22 @@ def test_missing_pieces_are_timed_between_their_neighbours():
     predictor.timed.clear()
     predictor.sum(architecture("[gru, convolution, feed_forward, lstm]"))
 
-    assert [piece.block.type.name for piece, *_ in predictor.timed] == ["convolution", "feed_forward", "lstm"]
+    named = [each.piece.block.type.name for each in predictor.timed]
+    assert named == ["convolution", "feed_forward", "lstm"]
+    assert shortened("abababab") == list("ababab") and shortened("a" * 9) == ["a"] * COPIES
 
 
-@pytest.mark.parametrize(("phase", "again"), [("prefill", True), ("decode", True), ("train", False)])
-def test_the_calls_of_a_small_model_are_not_timed_among_many_others(phase, again):
-    """Before it is called again, a large model fills the caches with other things."""
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_small_model_is_no_sum_because_it_stays_in_the_caches(phase):
     predictor = Additive(setting=Setting(phase=phase, length=8))
-    predictor.sum(architecture("[repeat: {times: 9, of: [gru, lstm]}]"))
-    predictor.timed.clear()
-    predictor.sum(architecture("[repeat: {times: 2, of: [gru, lstm]}]"))
-    timed = {each.piece.block.type.name for each in predictor.timed}
+    assert predictor.sum(architecture("[repeat: {times: 9, of: [gru, lstm]}]")).milliseconds > 0
+    with pytest.raises(CannotCompose, match="it makes 3 calls only"):
+        predictor.sum(architecture("[gru, lstm]"))
 
-    assert timed == ({"decoder", "gru", "lstm", "sequence"} if again else set())
+
+@pytest.mark.parametrize(("size", "time"), [(4, 1.0), (10, 1.0), (1000, 100.0), (100, 10.0), (2000, 200.0)])
+def test_times_of_tensors_are_interpolated(size, time):
+    assert interpolated((10, 1000), (1.0, 100.0), size) == pytest.approx(time)
 
 
 @given(ratios=st.lists(st.floats(0.5, 2.0), min_size=3, max_size=20), factor=st.floats(0.1, 10.0))
@@ -149,7 +160,7 @@ def test_a_training_step_is_pieces_and_the_optimiser():
     found = predictor.sum(model)
 
     sizes = [each.numel() for each in model.configured.build().parameters()]
-    assert found.milliseconds > predictor.optimiser.milliseconds(sizes) > 0
+    assert found.milliseconds > predictor.step(sizes) > 0
     assert "attention" in {row["operation"] for row in found.served}
 
 
@@ -160,14 +171,13 @@ LOADS = st.lists(st.floats(1.1, 3.0), min_size=6, max_size=6)
 @given(loads=LOADS, time=st.floats(0.1, 100.0))
 def test_a_load_that_slows_all_alike_changes_nothing_but_the_interval(loads, time):
     """The gauge and the model take `load` times as long in each build."""
-    said = iter(loads)
 
-    def slow(*_, **__):
-        load = next(said)
-        return [(load * time, load * 0.5)] * 4
+    def slow(make, *_, **__):
+        make()
+        return [[Round((load * time,), load * 0.5)] * 4 for load in loads]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measured, "in_turns", slow)
+        patch.setattr(timing, "timed", slow)
         found = latency(architecture("[feed_forward]").configured, SETTING, quiet=0.5)
 
     assert found.milliseconds == pytest.approx(time)
@@ -187,42 +197,8 @@ def test_a_model_that_cannot_read_that_far_does_not_run(phase, length):
         predictor.sum(TABLE)
     with pytest.raises(CannotRun, match="at most 8 positions"):
         predictor.measured(TABLE)
-    assert predictor.check([TABLE]).ratios == ()
+    assert predictor.check([TABLE], 1).ratios == ()
     assert not runs.impossible(TABLE.configured, Setting(phase=phase, length=length - 1))
-
-
-def test_a_measurement_under_load_is_repeated_and_the_quietest_counts(monkeypatch):
-    loads = iter([3.0, 2.0, 4.0, 1.0])
-    model = architecture("[gru]")
-
-    def measured_at(*_, **__):
-        load = next(loads)
-        return PhaseLatency(
-            phase="prefill",
-            milliseconds=10 + load,
-            low=1,
-            high=20,
-            samples=1,
-            coverage=0.9,
-            peak_bytes=None,
-            load=load,
-        )
-
-    monkeypatch.setattr(predicted, "latency", measured_at)
-    monkeypatch.setattr(predicted, "PAUSE", 0.0)
-    predictor = Predictor(table(), SETTING, load=1.5)
-    assert predictor.measured(model).load == 2.0  # the best of three
-    assert predictor.measured(model).load == 1.0  # it is needed again, and now the machine is quiet
-    assert predictor.measured(model).milliseconds == 11.0
-
-
-def test_the_result_names_trials_that_never_had_a_quiet_moment():
-    found = {"quiet": {"ms": {"quiet": True}}, "loaded": {"ms": {"quiet": False}}, "old": {"ms": {}}, "none": {}}
-    some = [(number, found[name]) for number, name in enumerate(["quiet", "loaded", "old", "none", "loaded"])]
-    assert evidence.never_quiet(some) == [
-        "ms: the machine was never quiet while trials 1, 4 were measured; the intervals allow for it."
-    ]
-    assert evidence.never_quiet(some[:1]) == []
 
 
 def test_a_piece_that_does_not_run_alone_is_no_reason_to_stop(monkeypatch):
@@ -259,7 +235,7 @@ def test_a_dead_device_is_a_reason_to_stop(monkeypatch):
 
 def test_parameters_are_counted_without_memory_if_the_model_can_be_built_so(monkeypatch):
     model = architecture("[adaptive_span_attention: {heads: 2, span: 8}]").configured
-    piece = next(call.piece for call in calls(model, 8) if call.piece.block.type.name.startswith("adaptive"))
+    piece = next(call.piece for call in calls(model, SETTING) if call.piece.block.type.name.startswith("adaptive"))
     expected = tuple(each.numel() for each in piece.block.build().parameters())
     assert bench.elements(piece) == expected
     monkeypatch.setattr("searchspace.primitives.sparse_attention.adaptive_span_attention._logit", _reads_a_tensor)

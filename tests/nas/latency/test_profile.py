@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from nas.latency import energy, runs
-from nas.latency.profile import declared, profile
+from nas.latency import resources, runs
+from nas.latency.profile import profile
 from searchspace.contract import Streams
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
@@ -183,8 +183,9 @@ def test_says_tokens_per_second_memory_and_energy(decoder):
         assert each.joules is None or each.joules >= 0
     weights = 4 * decoder.configured.cost(Shape(length=8)).parameters
     assert weights < found["decode"].peak_bytes < found["train"].peak_bytes
-    assert declared(decoder, "train", 8, 2) > declared(decoder, "decode", 8, 2) > weights
-    assert declared(decoder, "prefill", 8, 2) is None
+    at = {phase: runs.Setting(phase=phase, length=8, batch=2) for phase in runs.PHASES}
+    declared = {phase: resources.declared(decoder.configured, setting) for phase, setting in at.items()}
+    assert declared["train"] > declared["decode"] > weights and declared["prefill"] is None
 
 
 def test_energy_is_the_mean_of_the_calls(tmp_path, monkeypatch):
@@ -194,10 +195,10 @@ def test_energy_is_the_mean_of_the_calls(tmp_path, monkeypatch):
         (tmp_path / f"intel-rapl:{number}" / "energy_uj").write_text(str(10**6))
     file = tmp_path / "intel-rapl:1" / "energy_uj"
     spends = runs.Run(lambda: None, lambda: file.write_text(str(int(file.read_text()) + 3 * 10**6)))
-    monkeypatch.setattr(energy, "RAPL", tmp_path)
-    assert energy.joules(spends, torch.device("cpu"), 0.0) == pytest.approx(3.0)
-    monkeypatch.setattr(energy, "RAPL", tmp_path / "none")
-    assert energy.joules(spends, torch.device("cpu"), 0.0) is None
+    monkeypatch.setattr(resources, "RAPL", tmp_path)
+    assert resources.joules(spends, torch.device("cpu"), 0.0) == pytest.approx(3.0)
+    monkeypatch.setattr(resources, "RAPL", tmp_path / "none")
+    assert resources.joules(spends, torch.device("cpu"), 0.0) is None
 
 
 def test_reads_an_architecture_file(tmp_path):

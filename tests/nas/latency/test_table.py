@@ -1,30 +1,29 @@
 """What was measured is found again in the database, as long as it is still what would be measured."""
 
 import itertools
-import json
-import math
 import shutil
 
 import pytest
-from sqlalchemy import update
 
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, operation
 from kernels.dispatch.table import Entry as Tuned
 from kernels.dispatch.table import Table as TunedTable
-from nas.latency import evidence, served, stored, table
+from nas.latency import bench, evidence, runs, served, stored, table, timing
 from nas.latency.measured import latency
 from nas.latency.predicted import Predictor
 from nas.latency.runs import Setting
 from nas.latency.table import Entry, Table
 from nas.store import open_store
-from nas.store.device_models import measurement
 from searchspace.model.architecture import Architecture
+from tuner.measure import core
 from tuner.search import exchange
 from tuner.search.backends import Database
 
 SETTING = Setting(phase="prefill", length=8)
-MODEL = Architecture.parse("kind: decoder\nwidth: 16\nvocabulary: 11\nbody: {residual: {of: {attention: {heads: 2}}}}")
+MODEL = Architecture.parse(
+    "{kind: decoder, width: 16, vocabulary: 11, body: {repeat: {times: 3, of: [residual: {of: attention}]}}}"
+)
 QUIET = 0.05  # milliseconds of the gauge: less than it takes here, so this machine is loaded
 
 
@@ -63,7 +62,7 @@ def unmeasured(*_, **__):
 
 def test_a_check_stores_its_sums_once_next_to_what_was_measured(store):
     for _ in range(2):
-        Predictor(Table(store), SETTING).check([MODEL])
+        Predictor(Table(store), SETTING).check([MODEL], 1)
     (both,) = stored.compared(store.measurements(stored.MODEL), store.measurements(stored.SUM))
 
     assert len(store.measurements(stored.SUM)) == 1
@@ -72,7 +71,7 @@ def test_a_check_stores_its_sums_once_next_to_what_was_measured(store):
 
 
 def test_a_new_process_measures_nothing_again(known, store, monkeypatch):
-    monkeypatch.setattr("nas.latency.predicted.timed", unmeasured)
+    monkeypatch.setattr("nas.latency.timing.timed", unmeasured)
     monkeypatch.setattr("nas.latency.predicted.latency", unmeasured)
     again = Predictor(Table(store), SETTING)
 
@@ -119,15 +118,6 @@ def test_an_operation_that_is_gone_makes_a_measurement_void():
     assert not served.still([row])
 
 
-@pytest.mark.parametrize("change", [{"device": None}, {"device": 0.5}, {"sizes": 3}, {"source": [1]}, {"source": None}])
-def test_what_served_a_damaged_row_is_unknown(known, change):
-    served_by = known.measured(MODEL).served
-    first = {**served_by[0], **change}
-    assert served.still(served_by)
-    assert not served.still([first])
-    assert not served.still([{name: value for name, value in first.items() if name not in change}])
-
-
 def test_the_gauge_remembers_the_quietest_time(tmp_path, monkeypatch):
     store = open_store(tmp_path / "gauge.db")
     times = iter([2.0, 1.0, 3.0])
@@ -161,60 +151,6 @@ def test_what_was_quiet_then_is_a_load_if_a_quieter_moment_is_known(known, store
     assert after.high >= before.milliseconds, "the interval covers the time without the correction"
 
 
-DAMAGED = [
-    {"configuration": "{broken"},
-    {"configuration": "[]"},
-    {"configuration": "{}"},
-    {"configuration": '{"served": [], "told": 5}'},
-    {"configuration": '{"served": [], "told": null, "quiet": 0}'},
-    {"milliseconds": math.inf},
-    {"milliseconds": 1e-300, "high": 1.0, "low": 0.5},
-    {"milliseconds": 1e300, "high": 1.0, "low": 0.5},
-]
-
-
-@pytest.mark.parametrize("change", DAMAGED, ids=str)
-def test_a_damaged_row_is_not_used(store, change):
-    with store.database.engine.begin() as connection:
-        connection.execute(update(measurement).values(change))
-    after = Table(store)
-
-    assert after.model(MODEL.hash, SETTING) is None and after.remembered is None
-    keys = [row.problem for row in store.measurements(stored.PIECE)]
-    assert keys and not any(map(after.piece, keys))
-
-
-@pytest.mark.parametrize(
-    "told", [{"repeated": "x"}, {"repeated": -5}, {"repeated": 10**400}, {"load": "abc"}, {"elements": ["a"]}, [1]]
-)
-def test_a_piece_whose_further_values_are_damaged_is_not_used(store, told):
-    with store.database.engine.begin() as connection:
-        connection.execute(update(measurement).values(configuration=json.dumps({"served": [], "told": told})))
-    after = Table(store)
-    keys = [row.problem for row in store.measurements(stored.PIECE)]
-    assert keys and not any(map(after.piece, keys))
-
-
-@pytest.mark.parametrize("told", [{"peak_bytes": "x"}, {"joules": -1}, {"samples": [1]}, {"coverage": "x"}])
-def test_a_model_whose_further_values_are_damaged_is_not_used(store, told):
-    whole = {"samples": 1, "coverage": 0.0}
-    for damage, used in ((told, False), ({"joules": 0.0, "peak_bytes": 1}, True)):
-        with store.database.engine.begin() as connection:
-            changed = json.dumps({"served": [], "told": {**whole, **damage}})
-            connection.execute(update(measurement).values(configuration=changed))
-        assert (Table(store).model(MODEL.hash, SETTING) is not None) == used
-
-
-@pytest.mark.parametrize("told", [None, {}, {"elements": [1]}, {"repeated": None}])
-def test_without_a_time_of_its_own_a_later_call_takes_as_long_as_the_first(store, told):
-    with store.database.engine.begin() as connection:
-        connection.execute(update(measurement).values(configuration=json.dumps({"served": [], "told": told})))
-    after = Table(store)
-    some = [after.piece(row.problem) for row in store.measurements(stored.PIECE)]
-    assert some and all(each.repeated == each.milliseconds for each in some)
-    assert Entry(1.0, 1.0, 1.0, (), told, 1.0).at(2.0).repeated == 2.0
-
-
 def test_says_what_served_each_problem_once(known):
     found = latency(MODEL.configured, SETTING, repeats=1)
 
@@ -229,8 +165,57 @@ def test_pieces_are_carried_to_another_database_like_tuning_measurements(store, 
     def unmeasured(*_, **__):
         raise AssertionError("a piece was measured again")
 
-    monkeypatch.setattr("nas.latency.predicted.timed", unmeasured)
+    monkeypatch.setattr("nas.latency.timing.timed", unmeasured)
     with open_store(tmp_path / "other.db") as other:
         assert exchange.import_(Database(other), tmp_path / "pieces.jsonl.gz") > 0
         assert exchange.import_(Database(other), tmp_path / "pieces.jsonl.gz") == 0
         assert Predictor(Table(other), SETTING).sum(MODEL).milliseconds == expected
+
+
+FILE = '''"""A module."""
+import math
+
+
+def area(radius: float) -> float:
+    """Of a circle."""
+    if radius < 0:
+        raise ValueError(f"negative: {radius}")
+    assert radius < 100, "large"
+    return math.pi * radius**2
+
+
+@block("disc", published=Published("as in the paper"))
+class Disc:
+    pass
+
+
+LIMIT = 3
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("A module.", "Another text."),
+        ("Of a circle.", "Of a disc."),
+        ("as in the paper", "with another sign"),
+        (', published=Published("as in the paper")', ""),
+        ("import math", "import math  # pi\nfrom os import path"),
+        ('f"negative: {radius}"', '"a radius is positive"'),
+        ('"large"', '"too large"'),
+        ("LIMIT = 3\n", "\n\nLIMIT = 3  # a comment\n"),
+    ],
+)
+def test_prose_and_imports_do_not_count(old, new):
+    assert old in FILE
+    assert table.hash_of([FILE.replace(old, new)]) == table.hash_of([FILE])
+
+
+@pytest.mark.parametrize(("old", "new"), [("**2", "**3"), ("< 100", "< 99"), ("LIMIT = 3", "LIMIT = 4")])
+def test_a_computation_counts(old, new):
+    assert table.hash_of([FILE.replace(old, new)]) != table.hash_of([FILE])
+
+
+@pytest.mark.parametrize("part", [timing.timed, bench.run, runs.run, latency, Predictor, core.one_core])
+def test_what_times_a_model_counts(part):
+    assert part.__module__ in table.RUNS

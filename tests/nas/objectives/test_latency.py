@@ -12,7 +12,7 @@ from nas.cli.app import run
 from nas.config import factory
 from nas.engine import launch, planning
 from nas.errors import UsageError
-from nas.latency import energy, evidence
+from nas.latency import evidence, resources
 from nas.latency.calibration import CrossCheck
 from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import Predictor
@@ -31,7 +31,7 @@ SPACE = """
   width: 16
   vocabulary: 256
   body:
-    repeat: {times: !int [1, 3], of: [residual: {of: !choice [attention: {heads: 2}, convolution, gru]}]}
+    repeat: {times: !int [3, 5], of: [residual: {of: !choice [attention: {heads: 2}, convolution, gru]}]}
 """
 LATENCY = "{latency: {length: 8, threads: 1, check: 3, bound: 0.9}}"
 MEASURED = "{latency: {phase: decode, length: 8, threads: 1, method: measured}}"
@@ -58,7 +58,6 @@ def tried(describe, search):
         ({"bound": 0}, "option 'bound': must be greater than 0, but got 0"),
         ({"length": 0}, "option 'length': must be greater than or equal to 1, but got 0"),
         ({"batch": 2.5}, "option 'batch': must be a valid integer, but got 2.5"),
-        ({"load": float("inf")}, "option 'load': must be a finite number, but got inf"),
         ({"lenght": 8}, "no option 'lenght'. Did you mean 'length'"),
     ],
 )
@@ -88,7 +87,7 @@ def test_throughput_is_tokens_over_the_latency():
 
 def test_memory_is_measured_and_compared_with_what_is_declared():
     model = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru")
-    options = {"phase": "train", "length": 8, "threads": 1, "load": 99}
+    options = {"phase": "train", "length": 8, "threads": 1}
     objective = make({"peak_memory": options}, Shape())
     found = objective.evidence(model)
     assert objective.name == "train_peak_bytes" and objective.direction == "minimize"
@@ -100,8 +99,8 @@ def test_memory_is_measured_and_compared_with_what_is_declared():
 def test_energy_is_read_where_there_is_a_counter_and_refused_elsewhere(tmp_path, monkeypatch, describe):
     (tmp_path / "intel-rapl:0").mkdir()
     counter = tmp_path / "intel-rapl:0" / "energy_uj"
-    monkeypatch.setattr(energy, "RAPL", tmp_path)
-    objective = make({"energy": {"phase": "decode", "length": 4, "threads": 1, "load": 99}}, Shape())
+    monkeypatch.setattr(resources, "RAPL", tmp_path)
+    objective = make({"energy": {"phase": "decode", "length": 4, "threads": 1}}, Shape())
     with pytest.raises(UsageError, match="objective decode_joules: the CPU reports no energy: there is no counter"):
         objective.begin(Search())
     config = describe(objectives="[loss, {energy: {phase: decode, threads: 1}}]")
@@ -110,7 +109,7 @@ def test_energy_is_read_where_there_is_a_counter_and_refused_elsewhere(tmp_path,
     counter.write_text("5")
     objective.begin(Search())
     read = itertools.count(0.0, 2.0)
-    monkeypatch.setattr(energy, "counter", lambda device: lambda: next(read))
+    monkeypatch.setattr(resources, "counter", lambda device: lambda: next(read))
     model = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru")
     assert objective.evaluate(model) == 2.0 == objective.evidence(model)["joules"]
     assert "2 joules a call" in evidence.sentence("decode_joules", objective.evidence(model), "s:0")
@@ -129,7 +128,7 @@ def test_an_option_of_another_phase_is_refused_in_a_file_and_kept_in_a_study(des
 
 def test_what_is_always_measured_says_so():
     model = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: gru")
-    options = {"phase": "generate", "method": "predicted", "length": 4, "new_tokens": 2, "threads": 1, "load": 99}
+    options = {"phase": "generate", "method": "predicted", "length": 4, "new_tokens": 2, "threads": 1}
     found = make({"latency": options}, Shape()).evidence(model)
     assert (found["kind"], found["not_predicted"]) == ("measured", "the phase generate is measured as a whole")
 
@@ -210,8 +209,8 @@ def test_a_search_that_goes_on_keeps_its_values_and_measures_none_again(tried, m
 )
 def test_measures_where_predictions_are_further_off_than_the_bound(errors, reason, tried, monkeypatch):
     check = CrossCheck((1.0, *(1 + error for error in errors)))
-    monkeypatch.setattr(Predictor, "check", lambda self, architectures: list(architectures) and check)
-    result = tried("{latency: {length: 8, threads: 1, check: 3, bound: 0.05, load: 99}}", trials=1)
+    monkeypatch.setattr(Predictor, "check", lambda self, architectures, count: list(architectures) and check)
+    result = tried("{latency: {length: 8, threads: 1, check: 3, bound: 0.05}}", trials=1)
     with result.store as store:
         (trial,) = store.trials(result.study.id)
 
@@ -291,7 +290,7 @@ def test_a_study_keeps_to_one_device(tried, monkeypatch):
 def test_values_of_another_setting_need_a_name_of_their_own(then, now, said):
     shape = Shape(batch=1, length=8)
     objective = Latency(shape, **now)
-    kept = {"phase": "prefill", "length": 8, "batch": 1, "new_tokens": 32, **then}
+    kept = {"phase": "prefill", "length": 8, "batch": 1, "new_tokens": 32, "unit": "ms", "code": "0ld", **then}
     kept["device"] = {"key": objective.predictor.table.device.key, "name": "here"}
     search = Search(None, None, print, lambda name: iter([kept]))
     if said is None:
@@ -302,14 +301,13 @@ def test_values_of_another_setting_need_a_name_of_their_own(then, now, said):
 
 
 @pytest.mark.parametrize(("on", "tells"), [({"resources": {"GPU": 1}}, True), ({"machine": "laptop"}, False)])
-@pytest.mark.parametrize(("stored", "then"), [({"code": "0ld"}, "0ld"), ({}, "of a version that did not store it")])
-def test_values_of_other_code_are_told_if_the_workers_of_the_search_find_more(on, tells, stored, then):
+def test_values_of_other_code_are_told_if_the_workers_of_the_search_find_more(on, tells):
     told = []
-    earlier = {"device": {"key": "f00d", "name": "there"}, **stored}
+    earlier = {"device": {"key": "f00d", "name": "there"}, "code": "0ld"}
     objective = Latency(Shape(), on=on)
     objective.begin(Search(say=told.append, evidence=lambda name: iter([earlier])))
     assert [each[: each.index(",")] for each in told] == [
-        f"prefill_ms: earlier values of this study are of other code (then {then}"
+        "prefill_ms: earlier values of this study are of other code (then 0ld"
     ] * tells
     assert objective.unlike({"device": {"key": "cafe", "name": "here"}})
 
@@ -329,12 +327,12 @@ def test_profile_says_whether_what_was_recorded_holds(tried, capsys):
 
 def test_only_a_record_in_the_same_setting_is_compared():
     model = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 8\nbody: {halting: {times: 2, of: [gru]}}")
-    options = {"phase": "generate", "length": 4, "threads": 1, "depth": 2, "new_tokens": 2, "load": 99}
+    options = {"phase": "generate", "length": 4, "threads": 1, "depth": 2, "new_tokens": 2}
     objective = make({"latency": options}, Shape())
     found, told = objective.latency(model), objective.evidence(model)
-    same = Recorded(evidence={"generate_ms": told}, device=told["device"]["key"], depth=2, new_tokens=2)
+    same = Recorded(evidence={"generate_ms": told}, device=told["device"]["key"])
 
     assert evidence.sentence("generate_ms", told, "s:0").endswith("--threads 1 --depth 2 --new-tokens 2")
-    assert same.of(found, length=4, batch=1) is not None
-    assert replace(same, new_tokens=3).of(found, length=4, batch=1) is None
-    assert replace(same, depth=1).of(found, length=4, batch=1) is None
+    assert same.of(found, objective.setting) is not None
+    assert same.of(found, replace(objective.setting, new_tokens=3)) is None
+    assert same.of(found, replace(objective.setting, depth=1)) is None

@@ -43,7 +43,7 @@ def small(name, seed):
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_there_is_a_value_with_an_interval_or_a_reason(measured_once, monkeypatch, seed, name, phase, shape):
     length, batch = shape
-    options = {"phase": phase, "length": length, "batch": batch, "threads": 1, "method": "predicted", "load": 99}
+    options = {"phase": phase, "length": length, "batch": batch, "threads": 1, "method": "predicted"}
     objective = make({"latency": options}, Shape(length=length))
     monkeypatch.setattr(objective, "_checked", lambda: predicted.CrossCheck((1.0, 1.1, 0.9)))
     objective.begin(Search())
