@@ -196,7 +196,7 @@ def test_measured_pieces_shade_the_picture_of_a_trial(worker, tmp_path):
 
 def row(operation, problem, milliseconds):
     return Measurement(
-        operation=operation, problem=problem, dtype="float32", implementation="", configuration="{}", source="x",
+        operation=operation, problem=problem, dtype="float32", implementation="", configuration='{"details": {}}', source="x",
         milliseconds=milliseconds,
     )  # fmt: skip
 
