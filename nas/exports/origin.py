@@ -93,7 +93,6 @@ def _latency(config: SearchConfig, trial: Trial) -> dict[str, Any]:
     kept = ("phase", "milliseconds", "low", "high", "batch", "length", "threads", "kind", "device")
     return {
         name: {
-            # earlier versions did not keep what was asked for
             "on": found["device"].get("asked", devices.get(name, "cpu")),
             **{key: found[key] for key in kept if key in found},
         }

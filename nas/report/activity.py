@@ -99,7 +99,7 @@ def of_study(study: Study, counts: Mapping[tuple[str, str], int], units: Sequenc
 
 
 def _trials_are_spent(study: Study, counts: Mapping[tuple[str, str], int]) -> bool:
-    """Whether all trials of the budget were started. Only this tells of an earlier version's study that it ended."""
+    """Whether all trials of the budget were started."""
     planned = (study.config.get("budget") or {}).get("trials")
     return planned is not None and sum(count for (purpose, _), count in counts.items() if purpose == SEARCH) >= planned
 

@@ -1,6 +1,6 @@
 """Whether a search was better than its control arms: the fronts of the arms, by hypervolume at equal training cost.
 
-The cost is the declared training FLOPs of the units that ended; training steps, if an older version stored no FLOPs.
+The cost is the declared training FLOPs of the units that ended; training steps, if the FLOPs of a trial are not known.
 Of the arm that trained more, only the first units count, up to the cost of all units of the other arm.
 Each trial counts with its values after its longest training within these units. A demoted probe does not count,
 because the search ignores it; a trial that waits for a value from a machine is left out. The test is in

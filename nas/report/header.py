@@ -26,9 +26,9 @@ class Header:
     """The head of a result.
 
     failures, final_failures: the numbers of the failed trials, or of the failed runs of the finals, by kind. data: the
-    facts about the data from `Task.data_facts`; None for a study of an older version. cut_off: a sentence about what
+    facts about the data from `Task.data_facts`; None if it has none. cut_off: a sentence about what
     the budget cut off; None if it cut off nothing. ending: as `nas.engine.ending` stores it; None while the search
-    runs, and for a study of an older version.
+    runs.
     """
 
     spending: Spending

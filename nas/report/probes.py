@@ -53,10 +53,7 @@ class Probe:
 
 
 def probes(store: Reader, study: Study) -> list[Probe]:
-    """The probes of the search at their last audit; empty before the first audit, or if the search has no probes.
-
-    Studies of older versions are audited too, but nothing was demoted in them.
-    """
+    """The probes of the search at their last audit; empty before the first audit, or if the search has no probes."""
     names = [each["name"] for each in study.objectives]
     staged = [(each["name"], each.get("stage", "metric")) for each in study.objectives]
     audit = Audit.of(staged, study.config.get("audited") or AUDITED)

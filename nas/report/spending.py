@@ -24,8 +24,8 @@ LABELS = {
 class Spending:
     """What a search has spent of its budget.
 
-    spent: trials that were started, and steps, tokens, FLOPs and device-seconds of the units that ended; None if an
-    older version did not store the data for it. planned: the limits of the budget, by name. trained_seconds: of all
+    spent: trials that were started, and steps, tokens, FLOPs and device-seconds of the units that ended; None if that
+    is not known. planned: the limits of the budget, by name. trained_seconds: of all
     units that ended, including those of the finals.
     """
 

@@ -257,7 +257,7 @@ class Pace:
 class Trained:
     """What the units of the search that ended have trained. A failed unit counts as if it had reached its end.
 
-    flops: None if there is a trial of an older version, which did not store them. all_seconds: as measured, with those
+    flops: None if those of a trial are not known. all_seconds: as measured, with those
     of the finals.
     """
 
