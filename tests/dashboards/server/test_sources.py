@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import shutil
@@ -12,7 +11,7 @@ import pytest
 
 from dashboards.analysis.lineage import lineage
 from nas.store import open_store
-from tests.dashboards.conftest import KEPT, Client
+from tests.dashboards.conftest import Client
 
 
 def test_a_large_study_is_read_while_a_page_says_so(databases, monkeypatch):
@@ -132,23 +131,6 @@ def test_a_database_that_is_replaced_is_opened_again(databases, tmp_path):
     assert gone.status == 503
     assert "There is no study database" in gone.text
     assert after == (200, 404)
-
-
-def test_a_database_of_an_earlier_version_is_followed(tmp_path):
-    from dashboards.server.app import application
-
-    path = tmp_path / "old.db"
-    path.write_bytes(gzip.decompress((KEPT / "schema-0001.db.gz").read_bytes()))
-    made = application([str(path)], costs=False)
-    source = made.state.sources.all()[0]
-    was_copy = source.reader.is_copy
-    with open_store(path) as store:  # brings it up to date
-        store.create_study("added", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
-    answer = Client(made).get("/studies/old/added")
-    made.state.sources.close()
-
-    assert was_copy
-    assert answer.status == 200
 
 
 def test_a_study_that_is_deleted_is_told(tmp_path):

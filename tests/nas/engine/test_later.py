@@ -19,7 +19,6 @@ from nas.exports.stored import stored
 from nas.objectives import make
 from nas.report import summary, trials
 from nas.store import Unit, UnitKind, UnitState, open_store
-from nas.store.upkeep.damage import damage
 from searchspace.cost import Shape
 
 ON = "{latency: {length: 4, threads: 1, on: {machine: laptop}, name: laptop_ms}}"
@@ -123,7 +122,7 @@ def test_of_two_processes_that_disagree_whether_a_trial_runs_the_first_counts(de
         assert store.add_no_value(first, 2, none) and not store.add_value(first, described, 3.0, rung=2)
         assert store.add_value(second, described, 3.0, rung=2) and not store.add_no_value(second, 2, none)
         assert ["laptop_ms" in each.values for each in trials.results(store, study)] == [False, True]
-        assert replay(store, study).same and damage(store.database) == []
+        assert replay(store, study).same and store.faults() == []
 
     objective = make({"latency": {"length": 4, "name": "laptop_ms"}}, Shape(length=4))
     with search(describe(objectives=f"[loss, {ON}]", budget="{trials: 3}")).store as store:

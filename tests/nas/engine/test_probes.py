@@ -16,7 +16,6 @@ from nas.latency.predicted import Predictor
 from nas.objectives import make
 from nas.runners.inline import InlineRunner
 from nas.store import TrialState, UnitKind
-from nas.store.upkeep.damage import damage
 from nas.study import Study
 from nas.training.unit import run as train
 from nas.work import Outcome
@@ -234,7 +233,7 @@ def test_a_worker_measures_a_latency_before_the_training(probed):
     told = trial.evidence["board_ms"]
     assert told["milliseconds"] == trial.values["board_ms"] and told["device"]["key"] and "served" in told
     with launch.open_for(probed(objective=LATENCY % "prefill")) as store:
-        assert damage(store.database) == []
+        assert store.faults() == []
 
 
 @pytest.mark.usefixtures("measured_once")

@@ -15,7 +15,6 @@ from nas.objectives import latency
 from nas.objectives.costs import Flops
 from nas.report import front, trials
 from nas.store import Measurement, open_store
-from nas.store.upkeep.damage import damage
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 
@@ -40,7 +39,7 @@ def test_every_trial_gets_the_value_and_the_front_counts_it(ended):
     first = store.trial(study.id, 0)
     assert first.values["flops"] == cost(Architecture.parse(first.architecture), objective.shape).flops
     assert before <= {trial.number for trial in front(store, study)}
-    assert damage(store.database) == []
+    assert store.faults() == []
 
 
 def test_goes_on_where_it_stopped(ended):
