@@ -8,6 +8,7 @@ zeros. `nas blocks test examples/own_block.py` checks it. B batch, T time, C mod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -40,12 +41,16 @@ class TokenShift(Primitive):
         """x: [B, T, C] -> [B, T, C]."""
         if context.padding is not None:
             x = x * context.padding[:, :, None]
-        state = context.slot()  # None unless the model reads in pieces
+        state = context.slot(self)  # None unless the model reads in pieces
         before = x.new_zeros(x.shape[0], 1, x.shape[2]) if not state else state["last"]
         if state is not None:
             state["last"] = x[:, -1:].clone()
         shifted = torch.cat([before, x[:, :-1]], dim=1)
         return self.mix * x + (1 - self.mix) * shifted
+
+    @classmethod
+    def states(cls, config: TokenShiftConfig) -> Mapping[str, str]:
+        return {"last": "B C"}  # the axes of the state
 
     @classmethod
     def cost(cls, config: TokenShiftConfig, shape: Shape) -> Cost:

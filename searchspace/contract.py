@@ -6,13 +6,17 @@ B batch, T time, C model width. A block maps [B, T, C] to [B, T, C]. Everything 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from searchspace import apart
 from searchspace.cost import Cost, Shape
+from searchspace.lanes import GIVEN_LANES, Change, Lane
+from searchspace.state import Streams
+from searchspace.suggestions import nearest
 
 GIVEN = "given"
 
@@ -44,12 +48,14 @@ class Capabilities:
     bidirectional: can look in both directions.
     cross: can attend to the output of an encoder.
     streaming: can read its input in pieces.
-    source: can read its keys from a longer sequence, and then clears `context.source`.
+    source: can read its keys from a longer sequence, and then takes the lane `source`.
     turned: applies the rotation of the position to its queries and keys.
-    changes_length: has a shorter output, and puts its padding, positions and segments into the context.
+    changes_length: has a shorter output, and puts its padding, positions and lanes into the context.
     selects: selects by content what a position reads. If such a block is causal, no value and no gradient of the future
         reaches the past. But the future may change which part of the past is read, and so may a rounding error.
-    pointwise: reads each position alone and nothing of the context.
+    pointwise: reads each position alone and nothing of the context but lanes of that position.
+    ragged: keeps the documents of a row apart itself, and reads pieces whose padding differs between sequences. Other
+        blocks are called for one document, or one sequence, at a time; see `searchspace.apart`.
     """
 
     causal: bool = True
@@ -61,75 +67,23 @@ class Capabilities:
     changes_length: bool = False
     selects: bool = False
     pointwise: bool = False
-
-
-class Streams:
-    """The state of a model that reads a sequence in pieces.
-
-    Each call of a streaming block owns one slot: a dict of tensors whose first dimension is the batch. Slots are in the
-    order of the calls, which is the same for every piece.
-    """
-
-    def __init__(self) -> None:
-        self.length = 0  # positions read so far
-        self.slots: list[dict[str, Tensor]] = []
-        self._next = 0
-
-    def rewind(self) -> None:
-        """Starts a new piece: the next `slot` is the first one again."""
-        self._next = 0
-
-    def slot(self) -> dict[str, Tensor]:
-        """The slot of the next call; it is empty in the first piece."""
-        if self._next == len(self.slots):
-            self.slots.append({})
-        self._next += 1
-        return self.slots[self._next - 1]
-
-    def reorder(self, index: Tensor) -> None:
-        """Permutes the batch of every state, as beam search does; index: [B] of int64."""
-        for slot in self.slots:
-            for name, state in slot.items():
-                slot[name] = state.index_select(0, index)
-
-    def detach(self) -> None:
-        """Cuts every state off from the graph of earlier positions, between the pieces of truncated backpropagation.
-
-        The next piece still reads the states, and its gradients end there.
-        """
-        for slot in self.slots:
-            for name, state in slot.items():
-                slot[name] = state.detach()
-
-    def nbytes(self) -> int:
-        """The memory of all states in bytes."""
-        return sum(state.nbytes for slot in self.slots for state in slot.values())
+    ragged: bool = False
 
 
 class PositionModule(Protocol):
     """How positions enter a model: in the embedding, as a rotation of queries and keys, or in attention scores."""
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Applied to the input. x: [B, T, C], positions: [T] -> [B, T, C]."""
+        """Applied to the input. x: [B, T, C], positions: [T] or [B, T] -> [B, T, C]."""
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
-        """Applied to queries and to keys. heads: [B, H, T, D], positions: [T] -> [B, H, T, D]."""
+        """Applied to queries and to keys. heads: [B, H, T, D], positions: [T] or [B, T] -> [B, H, T, D]."""
 
     def bias(self, heads: int, queries: Tensor, keys: Tensor) -> Tensor | None:
         """Added to the scaled scores. queries: [Tq], keys: [Tk], both positions -> [H, Tq, Tk], or None for nothing.
 
         It depends only on the distance, so a window can compute it once for all its queries.
         """
-
-
-@dataclass(frozen=True)
-class Source:
-    """The sequence before pooling. x: [B, S, C], positions: [S], padding and segments: [B, S] or None."""
-
-    x: Tensor
-    positions: Tensor
-    padding: Tensor | None = None
-    segments: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -174,47 +128,92 @@ class Choices:
         return self._made[self._next - 1]
 
 
-@dataclass
+@dataclass(init=False)
 class Context:
     """Everything that a model passes to its blocks in addition to x.
 
     padding: [B, T], True at real positions; None if all are real.
-    positions: [T] of int64.
+    positions: [T] or [B, T] of int64.
     position: the module that adds positions.
-    memory: [B, S, C], the output of the encoder. memory_padding: [B, S], its padding.
-    streams: the state while reading in pieces; then padding is None.
-    losses: auxiliary losses, weighted scalars.
-    statistics: scalars that blocks report, such as the halting depth.
-    segments: [B, T] of int64, the part of the input that a position belongs to; a negative number belongs to all parts.
-    global_positions: [B, T] of bool, True at positions that read all others and that all others read, for blocks that
-        ask for them (`longformer_attention: {global_at: context}`).
-    source: the sequence that x was pooled from; the next attention takes it and reads its keys from it.
-    unnormed: the input of the residual around a block, if the residual norms it before its blocks; see `before_norm`.
-    finals: the last states of the encoder's recurrent blocks, in order; those of the decoder may start from them.
+    documents: [B, T] of int64, the document that a position belongs to; a row may hold several, each in one run of
+        positions. They do not read one another, and their positions start again.
+    streams: the state while reading in pieces.
+    losses: auxiliary losses by name; each is a weighted tensor of any shape whose sum is added to the loss.
+    statistics: what blocks report by name, such as the halting depth: tensors of any shape.
+    lanes: the tensors that blocks pass to later blocks, by name. `Context(memory=...)` gives those of `GIVEN_LANES`.
     choices: the selections of blocks, if a block calls others twice.
     callers: the blocks that asked `first_time` in this pass.
     """
 
-    padding: Tensor | None = None
-    positions: Tensor | None = None
-    position: PositionModule | None = None
-    memory: Tensor | None = None
-    memory_padding: Tensor | None = None
-    streams: Streams | None = None
-    losses: list[Tensor] = field(default_factory=list)
-    statistics: dict[str, list[Tensor]] = field(default_factory=dict)
-    segments: Tensor | None = None
-    global_positions: Tensor | None = None
-    source: Source | None = None
-    unnormed: Unnormed | None = None
-    finals: list[dict[str, Tensor]] = field(default_factory=list)
-    choices: Choices | None = None
-    callers: set[int] = field(default_factory=set)
+    padding: Tensor | None
+    positions: Tensor | None
+    position: PositionModule | None
+    documents: Tensor | None
+    streams: Streams | None
+    losses: dict[str, list[Tensor]]
+    statistics: dict[str, list[Tensor]]
+    lanes: dict[str, Lane]
+    choices: Choices | None
+    callers: set[int]
 
-    def take_source(self) -> Source | None:
-        """The longer sequence to read keys from, or None. After this call, blocks read their own input again."""
-        source, self.source = self.source, None
-        return source
+    def __init__(
+        self,
+        padding: Tensor | None = None,
+        positions: Tensor | None = None,
+        position: PositionModule | None = None,
+        documents: Tensor | None = None,
+        streams: Streams | None = None,
+        losses: dict[str, list[Tensor]] | None = None,
+        statistics: dict[str, list[Tensor]] | None = None,
+        lanes: dict[str, Lane] | None = None,
+        choices: Choices | None = None,
+        callers: set[int] | None = None,
+        **given_lanes: Tensor | None,
+    ) -> None:
+        self.padding, self.positions, self.position = padding, positions, position
+        self.documents, self.streams, self.choices = documents, streams, choices
+        self.losses = {} if losses is None else losses
+        self.statistics = {} if statistics is None else statistics
+        self.callers = set() if callers is None else callers
+        self.lanes = {} if lanes is None else lanes
+        for name, tensor in given_lanes.items():
+            if name not in GIVEN_LANES:
+                raise TypeError(f"A context has no {name!r}.{nearest(name, [*vars(self), *GIVEN_LANES])}")
+            if tensor is not None:
+                self.write(name, tensor, GIVEN_LANES[name])
+
+    def write(self, name: str, tensor: Tensor, axes: str, module: nn.Module | None = None) -> None:
+        """Put a tensor with these axes into the lane `name`, in place of what is there."""
+        self.lanes[name] = Lane(tensor, axes, module)
+
+    def swap(self, **lanes: Lane | None) -> dict[str, Lane | None]:
+        """Puts these lanes into the context, or takes away those that are None -> what was there, to swap back."""
+        before = {name: self.lanes.pop(name, None) for name in lanes}
+        self.lanes.update({name: lane for name, lane in lanes.items() if lane is not None})
+        return before
+
+    def get(self, name: str) -> Tensor | None:
+        """The tensor of the lane `name`; None if nothing was written."""
+        lane = self.lanes.get(name)
+        return None if lane is None else lane.tensor
+
+    def read(self, name: str) -> Tensor:
+        """The tensor of the lane `name`. Raises ValueError if nothing was written."""
+        if name not in self.lanes:
+            raise ValueError(f"A block reads the lane {name!r}, but nothing wrote it.{nearest(name, self.lanes)}")
+        return self.lanes[name].tensor
+
+    def mapped(self, change: Change) -> Context:
+        """A copy whose tensors are `change(tensor, axes)`. Losses and statistics go into the same lists."""
+        time = None if self.positions is None else "T" if self.positions.dim() == 1 else "B T"
+        of = lambda tensor, axes: None if tensor is None else change(tensor, axes)  # noqa: E731
+        return replace(
+            self,
+            padding=of(self.padding, "B T"),
+            positions=of(self.positions, time),
+            documents=of(self.documents, "B T"),
+            lanes={name: replace(lane, tensor=change(lane.tensor, lane.axes)) for name, lane in self.lanes.items()},
+        )
 
     def before_norm(self, x: Tensor) -> Unnormed:
         """What a residual normed to get x, [B, T, C]; x itself if it is the result of another block.
@@ -222,10 +221,12 @@ class Context:
         A block that keeps inputs as a memory keeps the tensor before the norm and norms it when it reads the memory. So
         the norm learns from the keys of the memory too.
         """
-        return self.unnormed if self.unnormed is not None and self.unnormed.normed is x else Unnormed(x, x)
+        if self.get("normed") is not x:
+            return Unnormed(x, x)
+        return Unnormed(self.lanes["unnormed"].tensor, x, self.lanes["unnormed"].module)
 
-    def slot(self, *, causal: bool = True) -> dict[str, Tensor] | None:
-        """The state of this call while streaming (empty in the first piece); None if the model is not streaming.
+    def slot(self, block: Primitive, *, causal: bool = True) -> dict[str, Tensor] | None:
+        """The state of this call of `block` while streaming (empty in the first piece); None if it is not streaming.
 
         Raises ValueError if the block is not `causal`, because it would need input that was not read yet.
         """
@@ -233,7 +234,7 @@ class Context:
             return None
         if not causal:
             raise ValueError("A block that looks both ways cannot read a sequence in pieces; only a causal one can.")
-        return self.streams.slot()
+        return self.streams.slot(block)
 
     def choose(self, choose: Callable[[], Tensor]) -> Tensor:
         """The result of `choose`, a tensor without a gradient; in a second pass the result of the first pass."""
@@ -246,22 +247,46 @@ class Context:
         return not asked
 
     def report(self, name: str, value: Tensor) -> None:
-        """Adds the scalar `value` to the statistics called `name`."""
+        """Adds `value`, of any shape, to the statistics called `name`."""
         self.statistics.setdefault(name, []).append(value.detach())
+
+    def add_loss(self, name: str, value: Tensor) -> None:
+        """Adds the sum of `value`, of any shape and already weighted, to the loss of the model."""
+        self.losses.setdefault(name, []).append(value)
 
     def loss(self) -> Tensor:
         """The sum of the auxiliary losses: a scalar, 0 if there are none."""
-        return torch.stack(self.losses).sum() if self.losses else torch.zeros(())
+        every = [value.sum() for values in self.losses.values() for value in values]
+        return torch.stack(every).sum() if every else torch.zeros(())
 
 
 class Primitive(nn.Module):
     """The base class of blocks. A subclass takes one frozen configuration and registers with `registry.primitive`."""
 
     capabilities: ClassVar[Capabilities] = Capabilities()
+    path: str  # of the block in its model, such as `body.0.of.1`; only blocks of a model have one
+    own_position: PositionModule | None = None  # of this block; None for that of the model
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        """Calls `forward` with the block's own position, and for one document or sequence at a time where it must."""
+        if self.own_position is not None:
+            context = replace(context, position=self.own_position)
+        if not self.is_ragged:
+            if context.documents is not None:
+                return apart.documents(super().__call__, x, context)
+            if context.streams is not None and context.streams.rows:
+                context.streams.share(self)
+                return apart.rows(super().__call__, x, context)
+        return super().__call__(x, context)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]."""
         raise NotImplementedError
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether it keeps documents, and sequences that have read different numbers of positions, apart itself."""
+        return self.capabilities.pointwise or self.capabilities.ragged
 
     @classmethod
     def able(cls, fields: Mapping[str, Any]) -> Capabilities:
@@ -269,6 +294,21 @@ class Primitive(nn.Module):
         them.
         """
         return cls.capabilities
+
+    @classmethod
+    def reads(cls, config: Any) -> tuple[str, ...]:
+        """The lanes that a block with `config` needs; an earlier block, or the model, must write them."""
+        return ()
+
+    @classmethod
+    def writes(cls, config: Any) -> tuple[str, ...]:
+        """The lanes that a block with `config` writes for later blocks."""
+        return ()
+
+    @classmethod
+    def states(cls, config: Any) -> Mapping[str, str]:
+        """The axes of the tensors that a block with `config` keeps while streaming; see `searchspace.state.kind`."""
+        return {}
 
     @classmethod
     def cost(cls, config: Any, shape: Shape) -> Cost:
@@ -284,3 +324,6 @@ class Primitive(nn.Module):
     def widening(cls, fields: Mapping[str, Any]) -> int:
         """The width of the output divided by the width of the input, for the fields of a configuration."""
         return 1
+
+    def after_step(self) -> None:
+        """Called in training after each step of the optimiser, without gradients; what a block counts is in buffers."""

@@ -202,6 +202,11 @@ def configured_below(value: Any) -> Iterator[Configured]:
             waiting += reversed(value)
 
 
+def blocks_below(blocks: tuple[Configured, ...]) -> Iterator[Configured]:
+    """All blocks in `blocks`, without norms and positions, depth first."""
+    return (below for below in configured_below(blocks) if below.type.role == "block")
+
+
 @lru_cache(maxsize=1024)
 def _reversed_values(config: type) -> Callable[[Any], tuple[Any, ...]]:
     """Reads the fields of a configuration, the last one first."""

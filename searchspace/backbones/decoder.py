@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from searchspace.backbones.embedding import Start, TokenEmbedding, logits_part, token_part
-from searchspace.backbones.entry import cannot_stream, entered, left, position_parts
+from searchspace.backbones.entry import cannot_stream, entered, left, name_paths, position_parts
 from searchspace.backbones.initialisation import scale_residual_outputs
 from searchspace.checks import at_least, probability
 from searchspace.combinators.sequence import Stack
@@ -106,6 +106,7 @@ class Decoder(Composite, nn.Module):
         self.final_norm = config.final_norm.build()
         self.cannot_stream = cannot_stream(config.body)
         scale_residual_outputs(self.body)
+        name_paths(self)
 
     def forward(self, tokens: Tensor, context: Context | None = None) -> Tensor:
         """tokens: [B, T] int64 -> logits [B, T, V].
@@ -117,7 +118,7 @@ class Decoder(Composite, nn.Module):
             raise ValueError(f"This model cannot read its input in pieces: {', '.join(self.cannot_stream)} cannot.")
         x = self.dropout(self.position.embed(self.embedding(tokens), context.positions))
         x = self.final_norm(self.body(x, context), context)
-        left(context)
+        left(context, tokens)
         return self.embedding.logits(x)
 
     @classmethod

@@ -26,7 +26,7 @@ from searchspace.backbones.embedding import (
     segment_part,
     token_part,
 )
-from searchspace.backbones.entry import entered, position_parts
+from searchspace.backbones.entry import entered, name_paths, position_parts
 from searchspace.backbones.head import EPS, Activation, ClassHead, Kind, TokenHead, class_parts, token_parts
 from searchspace.backbones.initialisation import scale_residual_outputs
 from searchspace.checks import at_least, probability
@@ -143,6 +143,7 @@ class Encoder(Composite, nn.Module):
         self.final_norm = config.final_norm.build()
         self.head = self._head()
         scale_residual_outputs(self.body)
+        name_paths(self)
 
     def _head(self) -> Any:
         config, hidden = self.config, self.config.head == "hidden"
@@ -169,7 +170,7 @@ class Encoder(Composite, nn.Module):
             raise ValueError("An encoder cannot read its input in pieces: every position reads all others.")
         front = int(self.first is not None)
         context = entered(context, inputs, self.position, front=front)
-        x = self.position.embed(self._embedded(inputs, context.segments), context.positions)
+        x = self.position.embed(self._embedded(inputs, context.get("segments")), context.positions)
         x = self.dropout(self.input_norm(x, context))
         x = self.final_norm(self.body(x, context), context)
         if self.config.tokens:

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from searchspace.backbones.embedding import Start, TokenEmbedding, logits_part, token_part
-from searchspace.backbones.entry import cannot_stream, entered, left, position_parts
+from searchspace.backbones.entry import cannot_stream, entered, left, name_paths, position_parts
 from searchspace.backbones.handover import check_nothing_is_lost, handed_over
 from searchspace.backbones.initialisation import scale_residual_outputs
 from searchspace.checks import at_least, probability
@@ -25,6 +25,7 @@ from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
 from searchspace.parts import PROBE, Composite, Part, after, check_lengths, configured_below, in_order
+from searchspace.primitives.recurrence.directions import FINAL
 from searchspace.published import Published
 from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
 from searchspace.rotation import check_position
@@ -103,46 +104,50 @@ class EncoderDecoder(Composite, nn.Module):
         self.started = handed_over(config.encoder, config.decoder)
         scale_residual_outputs(self.encoder)
         scale_residual_outputs(self.decoder)
+        name_paths(self)
 
     def forward(self, source: Tensor, target: Tensor, context: Context | None = None) -> Tensor:
         """source: [B, S], target: [B, T], int64 -> logits [B, T, V].
 
-        `context.memory_padding` [B, S] is the padding of the source, `context.padding` [B, T] that of the target.
+        The lane `memory_padding` [B, S] is the padding of the source, `context.padding` [B, T] that of the target.
         """
         context = Context() if context is None else context
-        return self.decode(target, replace(context, memory=self.encode(source, context)))
+        inner = replace(context, lanes=dict(context.lanes))
+        self.encode(source, inner)
+        return self.decode(target, inner)
 
     def encode(self, source: Tensor, context: Context | None = None) -> Tensor:
-        """source: [B, S] int64 -> the memory [B, S, C]. To stream, put it into `context.memory` once, then `decode`
-        each piece.
+        """source: [B, S] int64 -> the memory [B, S, C], which is also put into the context. To stream, call this once,
+        then `decode` each piece.
 
-        The last states of recurrent blocks are put into `context.finals`, from which a decoder may start.
+        The last states of recurrent blocks, from which a decoder may start, are put into the context too.
         """
         outer = Context() if context is None else context
-        inner = replace(outer, padding=outer.memory_padding, streams=None, memory=None, memory_padding=None)
+        inner = replace(outer, padding=outer.get("memory_padding"), documents=None, streams=None, lanes={})
         inner = entered(inner, source, self.position)
         x = self._embedded(source, inner, self.embedding if self.source is None else self.source)
-        return self.encoder_norm(self.encoder(x, inner), inner)
+        outer.write("memory", self.encoder_norm(self.encoder(x, inner), inner), "B S C")
+        outer.lanes.update({name: lane for name, lane in inner.lanes.items() if name.startswith(FINAL)})
+        return outer.read("memory")
 
     def decode(self, target: Tensor, context: Context) -> Tensor:
         """target: [B, T] int64 -> logits [B, T, V], with the memory in `context`.
 
         Raises ValueError if the memory or the encoder's final states are missing, or a block cannot stream.
         """
-        if context.memory is None:
-            raise ValueError("context.memory must hold the encoder's output: context.memory = model.encode(source).")
-        first = context.streams is None or not context.streams.slots
-        if first and len(context.finals) < self.started:
+        finals = {name.rpartition(".")[0] for name in context.lanes if name.startswith(FINAL)}
+        first = context.streams is None or not context.streams.length
+        if context.get("memory") is None or (first and len(finals) < self.started):
             raise ValueError(
-                "the decoder starts from the encoder's final states, so encode with the same context: "
-                "context.memory = model.encode(source, context)."
+                "the decoder reads the encoder's output or final states, so encode with the same context first: "
+                "model.encode(source, context)."
             )
         context = entered(context, target, self.position)
         if context.streams is not None and self.cannot_stream:
             raise ValueError(f"This model cannot read its target in pieces: {', '.join(self.cannot_stream)} cannot.")
         x = self.decoder(self._embedded(target, context, self.embedding), context)
         x = self.final_norm(x, context)
-        left(context)
+        left(context, target)
         return self.embedding.logits(x)
 
     def _embedded(self, tokens: Tensor, context: Context, embedding: nn.Module) -> Tensor:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from searchspace.contract import Context, PositionModule
+from searchspace import apart
+from searchspace.contract import Context, PositionModule, Primitive
 from searchspace.cost import Cost, Shape
+from searchspace.lanes import axis
 from searchspace.parts import Part, configured_below
 from searchspace.registry import Configured
 
@@ -18,35 +21,47 @@ from searchspace.registry import Configured
 def entered(context: Context | None, inputs: Tensor, position: PositionModule, *, front: int = 0) -> Context:
     """The context of one call on `inputs` [B, T, ...]. In streaming, its positions continue after the previous piece.
 
-    front: number of positions that are added before the inputs. They are real and global and belong to all segments.
-    Losses and statistics of the call go into the caller's context.
+    front: number of positions that are added before the inputs. They are real, have every mark, such as that of a
+    global position, and belong to all segments. Losses and statistics of the call go into the caller's context; what
+    blocks write into lanes does not.
 
-    Raises ValueError if there is padding while streaming.
+    Raises ValueError if positions are added before several documents in a row.
     """
     context = Context() if context is None else context
-    start = 0
+    if context.documents is not None and front:
+        raise ValueError("A class token belongs to a whole row, so a row cannot hold several documents.")
+    context = replace(context, positions=None, lanes=dict(context.lanes))
+    if front:
+        context = context.mapped(partial(_behind, front))
     if context.streams is not None:
-        if context.padding is not None:
-            raise ValueError("padding must be None while streaming: feed each piece without padding.")
-        context.streams.rewind()
-        start = context.streams.length
-    positions = torch.arange(start, start + front + inputs.shape[1], device=inputs.device)
-    padding, segments, marks = context.padding, context.segments, context.global_positions
-    if front and padding is not None:
-        padding = F.pad(padding, (front, 0), value=True)
-    if front and segments is not None:
-        segments = F.pad(segments, (front, 0), value=-1)
-    if front and marks is not None:
-        marks = F.pad(marks, (front, 0), value=True)
-    inner = replace(context, positions=positions, position=position, padding=padding, segments=segments)
-    inner.global_positions = marks
-    return inner
+        positions = context.streams.enter(inputs, context.padding)
+    elif context.documents is not None:
+        positions = apart.positions(context.documents)
+    else:
+        positions = torch.arange(front + inputs.shape[1], device=inputs.device)
+    return replace(context, positions=positions, position=position)
 
 
-def left(context: Context) -> None:
-    """Finish a call with a context from `entered`: a stream grows by the positions of the call."""
-    if context.streams is not None and context.positions is not None:
-        context.streams.length += context.positions.shape[0]  # a trace keeps it open, unlike `len`
+def _behind(front: int, tensor: Tensor, axes: str) -> Tensor:
+    """`tensor` with `front` positions before it: True, the whole number -1, or the number 0."""
+    time = axis(axes, "T")
+    if time is None:
+        return tensor
+    value = True if tensor.dtype == torch.bool else 0.0 if tensor.is_floating_point() else -1
+    return F.pad(tensor.movedim(time, -1), (front, 0), value=value).movedim(-1, time)
+
+
+def left(context: Context, inputs: Tensor) -> None:
+    """Finish a call on `inputs` [B, T] with a context from `entered`: a stream grows by the positions of the call."""
+    if context.streams is not None:
+        context.streams.leave(inputs.shape[1], context.padding)
+
+
+def name_paths(model: nn.Module) -> None:
+    """Tell every block of `model` its path, which names its state in a stream."""
+    for path, module in model.named_modules():
+        if isinstance(module, Primitive):
+            module.path = path
 
 
 def cannot_stream(blocks: Iterable[Configured]) -> list[str]:

@@ -104,11 +104,10 @@ def drawn(length: int, dtype: torch.dtype = torch.float64, batch: int = B) -> Te
 def context(x: Tensor, **values: Any) -> Context:
     """The context that a model makes for x, [B, T, C]: positions after what a stream has read, an encoder's output."""
     streams = values.get("streams")
-    start = streams.length if streams else 0
     generator = torch.Generator().manual_seed(1)
     memory = torch.randn(x.shape[0], S, C, generator=generator, dtype=torch.float64).to(x.dtype)
     values.setdefault("memory", memory)
-    positions = torch.arange(start, start + x.shape[1])
+    positions = torch.arange(x.shape[1]) if streams is None else streams.enter(x, values.get("padding"))
     return Context(positions=positions, segments=(positions // 4 % 2).expand(x.shape[0], -1), **values)
 
 
@@ -124,7 +123,6 @@ def stream(
     streams = Streams() if streams is None else streams
     outs = []
     for piece in x.split(list(pieces), dim=1):
-        streams.rewind()
         outs.append(block(piece, context(piece, streams=streams, position=position)))
-        streams.length += piece.shape[1]
+        streams.leave(piece.shape[1])
     return torch.cat(outs, dim=1), streams

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
+from searchspace.apart import positions
 from searchspace.checking.cases import B, Case, S, again, context, drawn, stream
 from searchspace.checking.contract import Check, ensure, near, once
 from searchspace.contract import Streams
@@ -58,21 +57,35 @@ def padded_values_change_nothing_at_real_positions(case: Case) -> None:
     padding = torch.ones(B, 11, dtype=torch.bool)
     padding[0, 8:] = padding[1, 2:4] = False
     memory_padding = torch.tensor([[True] * S, [True] * 3 + [False] * 2])
-    used = replace(context(x, padding=padding), memory_padding=memory_padding)
-    assert used.memory is not None
-    memory = torch.where(memory_padding[:, :, None], used.memory, torch.full_like(used.memory, 7.0))
+    used = context(x, padding=padding, memory_padding=memory_padding)
+    there = used.read("memory")
+    memory = torch.where(memory_padding[:, :, None], there, torch.full_like(there, 7.0))
     changed = torch.where(padding[:, :, None], x, drawn(11) * 9)
     expected = block(x, used)
-    found = block(changed, replace(used, memory=memory))
+    found = block(changed, context(x, padding=padding, memory_padding=memory_padding, memory=memory))
     near(found[padding], expected[padding], 1e-12, "values at padded positions change outputs at real ones")
-    alone = block(x[:1, :8], context(x[:1, :8], memory=used.memory[:1]))
+    alone = block(x[:1, :8], context(x[:1, :8], memory=there[:1]))
     near(expected[:1, :8], alone, 1e-12, "a padded sequence has other outputs than the same sequence alone")
+
+
+def documents_in_one_row_equal_each_document_alone(case: Case) -> None:
+    block, (first, second) = case.built(), (5, 8)
+    x, choices = drawn(first + second), case.choices()
+    documents = torch.tensor([[7] * first + [2] * second, [1] * (first + second)])
+    used = context(x, documents=documents, choices=choices)
+    used.positions = positions(documents)
+    found = block(x, used)
+    for row, start, stop in ((0, 0, first), (0, first, first + second), (1, 0, first + second)):
+        part = x[row : row + 1, start:stop]
+        there = context(part, memory=used.read("memory")[row : row + 1])
+        there.write("segments", used.read("segments")[row : row + 1, start:stop], "B T")
+        near(found[row : row + 1, start:stop], block(part, there), 1e-9, "a document differs from the document alone")
 
 
 def a_wholly_padded_sequence_and_memory_give_no_nan(case: Case) -> None:
     block, x = case.built(), drawn(5).requires_grad_()
-    used = context(x, padding=torch.zeros(B, 5, dtype=torch.bool))
-    used.memory_padding = torch.zeros(B, S, dtype=torch.bool)
+    nothing = torch.zeros(B, S, dtype=torch.bool)
+    used = context(x, padding=torch.zeros(B, 5, dtype=torch.bool), memory_padding=nothing)
     y = block(x, used)
     y.sum().backward()
     ensure(y.isfinite().all(), "outputs of a wholly padded sequence are not finite")
@@ -98,5 +111,6 @@ CHECKS = (
     Check(what_may_look_both_ways_sees_as_much_ahead_as_behind, _both_ways),
     Check(what_sees_the_future_refuses_to_read_in_pieces, _both_ways),
     Check(padded_values_change_nothing_at_real_positions, _hides_padding),
+    Check(documents_in_one_row_equal_each_document_alone, _hides_padding),
     Check(a_wholly_padded_sequence_and_memory_give_no_nan, once),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import torch
 
@@ -17,9 +16,8 @@ def bfloat16_is_near_float64(case: Case) -> None:
     block, choices = case.built(torch.bfloat16), case.choices()
     x = drawn(131, torch.bfloat16)
     y = block(x, context(x, choices=choices))
-    wide, used = copy.deepcopy(block).double(), context(x, choices=again(choices))
-    assert used.memory is not None
-    expected = wide(x.double(), replace(used, memory=used.memory.double()))
+    wide, memory = copy.deepcopy(block).double(), context(x).read("memory").double()
+    expected = wide(x.double(), context(x, choices=again(choices), memory=memory))
     ensure(y.dtype == torch.bfloat16, f"the output of bfloat16 is {y.dtype}")
     _near(y.double() - expected, expected)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from searchspace.checking.cases import B, Case, S, cases, context, drawn, stream
 from searchspace.checking.contract import Check, ensure, near
 from searchspace.contract import Context, Streams
+from searchspace.state import kind
 from searchspace.cost import Shape
 from searchspace.testing import primitives
 
@@ -56,7 +57,6 @@ def _asks_for_a_position(block: nn.Module, x: Tensor) -> bool:
     for piece in (x, x[:, :5], x[:, 5:6]):
         used = context(piece) if piece is x else context(piece, streams=streams)
         used.__class__ = Watched
-        streams.rewind()
         block(piece, used)
         streams.length += 0 if piece is x else piece.shape[1]
     return bool(asked)
@@ -75,8 +75,7 @@ def trains_in_pieces_whose_gradients_end_at_what_was_read_before(case: Case) -> 
             first.square().sum().backward()
             block.zero_grad()
         streams.detach()
-        streams.length += 7
-        streams.rewind()
+        streams.leave(7)
         piece = x[:, 7:].clone().requires_grad_()
         block(piece, context(piece, streams=streams)).square().sum().backward()
         gradients.append([each.grad for each in (piece, *block.parameters())])
@@ -97,8 +96,42 @@ def state_takes_the_bytes_that_were_declared(case: Case) -> None:
                 shape = Shape(batch=B, length=streams.length, memory=S, element_bytes=x.element_size())
                 declared, has, read = case.configured.cost(shape).state_bytes, streams.nbytes(), streams.length
                 ensure(has == declared, f"after {read} positions of {dtype}: {declared} bytes declared, {has} kept")
-                held = sum(state.untyped_storage().nbytes() for slot in streams.slots for state in slot.values())
+                held = sum(state.untyped_storage().nbytes() for slot in streams.slots.values() for state in slot.values())
                 ensure(held == has, f"a slice of {has} bytes keeps a tensor of {held} bytes alive")
+
+
+def state_grows_as_its_axes_say(case: Case) -> None:
+    block, sizes = case.built(), []
+    for length in (131, 262):
+        _, streams = stream(block, drawn(length), [length])
+        sizes.append({name: slot[name].numel() for slot, name, _ in streams.tensors()})
+        axes = {name: axes for _, name, axes in streams.tensors()}
+        for slot, name, of in streams.tensors():
+            ensure(slot[name].dim() == len(of.split()), f"the state {name!r} has {slot[name].dim()} axes, not {of!r}")
+    for name, of in axes.items():
+        grows = sizes[1][name] > sizes[0][name]
+        ensure(not grows or kind(of) != "fixed", f"the state {name!r} grows, but its axes {of!r} are fixed")
+        ensure(grows or kind(of) != "growing", f"the state {name!r} does not grow, but its axes are {of!r}")
+
+
+def pieces_padded_on_either_side_equal_each_sequence_alone(case: Case) -> None:
+    block, x, streams = case.built(), drawn(14, batch=3), Streams()
+    rows = torch.tensor([[1] * 5 + [0], [0] * 3 + [1] * 3, [1] * 6]).bool()
+    later = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).bool()
+    outs, start = [], 0
+    for padding in (rows, later, None, None):
+        length = 2 if padding is None else padding.shape[1]
+        piece = x[:, start : start + length]
+        outs.append(block(piece, context(piece, streams=streams, padding=padding)))
+        streams.leave(length, padding)
+        start += length
+    found, real = torch.cat(outs, dim=1), torch.cat([rows, later, torch.ones(3, 4, dtype=torch.bool)], dim=1)
+    for b in range(3):
+        alone = x[b : b + 1, real[b]]
+        there = context(alone, memory=context(x).read("memory")[b : b + 1])
+        segments = (torch.arange(alone.shape[1]) // 4 % 2)[None]
+        there.write("segments", segments, "B T")
+        near(found[b : b + 1, real[b]], block(alone, there), 1e-9, "padded pieces differ from the sequence alone")
 
 
 def beam_search_may_reorder_the_batch_of_the_state(case: Case) -> None:
@@ -131,6 +164,8 @@ CHECKS = (
     Check(reading_in_pieces_equals_reading_at_once_with_every_position, _block_streams),
     Check(trains_in_pieces_whose_gradients_end_at_what_was_read_before, _streams),
     Check(state_takes_the_bytes_that_were_declared, _streams),
+    Check(state_grows_as_its_axes_say, _streams),
+    Check(pieces_padded_on_either_side_equal_each_sequence_alone, _streams),
     Check(beam_search_may_reorder_the_batch_of_the_state, _streams),
     Check(reads_in_pieces_in_mixed_precision, _streams),
 )

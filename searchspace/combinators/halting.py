@@ -32,10 +32,11 @@ from torch import Tensor, nn
 
 from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.sequence import Stack
-from searchspace.combinators.skipping import at_positions, behind_mixers, hands_over, of_sequences, separable
+from searchspace.combinators.skipping import at_positions, behind_mixers, hands_over, separable
 from searchspace.combinators.step_signal import Combine, Form, Signal, StepSignal, check_signal, signal_parts
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul
+from searchspace.lanes import of_rows
 from searchspace.parts import Composite, Part, in_order
 from searchspace.published import Published
 from searchspace.registry import Blocks, primitive
@@ -123,6 +124,8 @@ class Halting(Composite, Primitive):
     `halting_steps`.
     """
 
+    capabilities = Capabilities(ragged=True)
+
     def __init__(self, config: HaltingConfig) -> None:
         super().__init__()
         self.config = config
@@ -130,8 +133,8 @@ class Halting(Composite, Primitive):
         self.halt = nn.Linear(config.dim, 1)
         nn.init.constant_(self.halt.bias, INITIAL_BIAS)
         self.of = Stack(config.of)
-        self.mixers = len(config.of) - behind_mixers(config.of)
         self.hands_over = hands_over(config.of)
+        self.mixers = len(config.of) - (0 if self.hands_over else behind_mixers(config.of))
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]."""
@@ -145,7 +148,7 @@ class Halting(Composite, Primitive):
         remainder = torch.zeros_like(halting)  # r
         steps = torch.zeros_like(halting)  # n
         state, out = x, torch.zeros_like(x)
-        around, context.unnormed = context.unnormed, None  # only the first step would read the result of a norm
+        around = context.swap(unnormed=None, normed=None)  # only the first step would read the result of a norm
         for step in range(config.times):
             if self._nothing_runs(running, context):
                 break
@@ -166,9 +169,13 @@ class Halting(Composite, Primitive):
             state = stepped if config.halted == "live" else torch.where(ran, stepped, state)
             out = torch.where(ran, weight * stepped + self._old(out, weight), out)
             running = going
-        context.unnormed = around
+        context.swap(**around)
         self._account(steps, remainder, real, context)
         return out
+
+    @property
+    def is_ragged(self) -> bool:
+        return self.config.scope == "position"
 
     def _chance(self, entered: Tensor, real: Tensor, precision: torch.dtype) -> Tensor:
         """p: [B, T]; in the scope of a sequence, its mean over the real positions at each of them."""
@@ -202,7 +209,7 @@ class Halting(Composite, Primitive):
         if rows.all() or self.hands_over or not separable(context):
             return self._needed(entered, running, context)
         some = rows.nonzero().squeeze(1)
-        stepped = self._needed(entered[some], running[some], of_sequences(context, some))
+        stepped = self._needed(entered[some], running[some], context.mapped(of_rows(some)))
         return entered.to(stepped.dtype).index_copy(0, some, stepped)
 
     def _needed(self, x: Tensor, running: Tensor, context: Context) -> Tensor:
@@ -220,7 +227,7 @@ class Halting(Composite, Primitive):
         context.report("halting_steps", (steps * real).sum() / count)
         if self.config.ponder_weight and context.streams is None:
             ponder = ((steps + remainder) * real).sum() / count
-            context.losses.append(self.config.ponder_weight * ponder)
+            context.add_loss("ponder", self.config.ponder_weight * ponder)
 
     @classmethod
     def parts(cls, config: HaltingConfig, shape: Shape) -> list[Part]:

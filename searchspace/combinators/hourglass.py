@@ -30,10 +30,11 @@ from searchspace.combinators.pooling import Kind, Padding, Pooling, upsampled
 from searchspace.combinators.repeat import RepeatConfig
 from searchspace.combinators.residual import ResidualConfig
 from searchspace.combinators.sequence import SequenceConfig, Stack
-from searchspace.contract import Capabilities, Context, Primitive, Source, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Shape
+from searchspace.lanes import axis
 from searchspace.parts import Composite, Part, in_order
-from searchspace.primitives.attention.heads import places
+from searchspace.primitives.attention.heads import Source, places, put_source
 from searchspace.published import Published
 from searchspace.registry import Blocks, Branches, Configured, primitive
 
@@ -116,15 +117,16 @@ class Hourglass(Composite, Primitive):
         """x: [B, T, C] -> [B, T, C], or a shorter length without a decoder. Raises ValueError if the context is
         streaming.
         """
-        context.slot(causal=False)
+        context.slot(self, causal=False)
         first = short = self.stages[0](x, context)
         inner = context
         for stage in list(self.stages)[1:]:
             short, inner = self._pooled(short, inner)
             short = stage(short, inner)
+        written = {name: lane for name, lane in inner.lanes.items() if name not in context.lanes}
+        context.lanes.update({name: lane for name, lane in written.items() if axis(lane.axes, "T") is None})
         if self.config.is_short:
-            context.padding, context.positions, context.segments = inner.padding, inner.positions, inner.segments
-            context.global_positions = inner.global_positions
+            context.padding, context.positions, context.lanes = inner.padding, inner.positions, inner.lanes
         if not len(self.decoder):
             return short
         times = 2 ** (len(self.stages) - 1)
@@ -137,7 +139,7 @@ class Hourglass(Composite, Primitive):
         """
         inner = self.pooling.context(x, context)
         if self.config.pool_query_only:
-            inner = replace(inner, source=Source(x, places(x, context), context.padding, context.segments))
+            put_source(inner, Source(x, places(x, context), context.padding, context.get("segments")))
         return self.pooling.sequence(x, None if self.config.pool_padding else context.padding), inner
 
     @classmethod

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from searchspace.contract import Context
+from searchspace.lanes import axis
 from searchspace.primitives.attention.heads import places
 
 Kind = Literal["mean", "max"]
@@ -51,31 +52,35 @@ class Pooling:
         return highest.masked_fill(~real.any(2), 0)
 
     def context(self, x: Tensor, context: Context) -> Context:
-        """The context of x: [B, T, C] after pooling, with its positions, padding and segments. A pooled position is
-        global if one of its pair is.
+        """The context of x: [B, T, C] after pooling. A pooled position has a mark, such as that of a global position, if
+        one of its pair has it, the whole number of the first of its pair, such as its segment, and the pooled numbers.
         """
-        positions, padding, segments = places(x, context), context.padding, context.segments
+        padding = context.padding
         if padding is not None:
             pairs = _pairs(self._lined_up(padding), self.padding == "min")
             padding = pairs.all(2) if self.padding == "min" else pairs.any(2)
-        if segments is not None:
-            segments = self._chosen(segments)
-        marks = context.global_positions
-        if marks is not None:
-            marks = _pairs(self._lined_up(marks), False).any(2)
-        inner = replace(context, positions=self._positions(positions), padding=padding, segments=segments)
-        inner.global_positions = marks
-        return inner
+
+        def pooled(tensor: Tensor, axes: str) -> Tensor:
+            if (time := axis(axes, "T")) is None:
+                return tensor
+            moved = tensor.movedim(time, 1)
+            if moved.dtype == torch.bool:
+                return _pairs(self._lined_up(moved), False).any(2)
+            if not moved.is_floating_point():
+                return self._lined_up(moved)[:, ::2]
+            return self.sequence(moved.flatten(2), context.padding).unflatten(2, moved.shape[2:]).movedim(1, time)
+
+        return replace(
+            replace(context, positions=None, padding=None).mapped(pooled),
+            positions=self._positions(places(x, context)),
+            padding=padding,
+        )
 
     def _lined_up(self, x: Tensor) -> Tensor:
         """x: [B, T, ...] -> [B, T or T + 1, ...], arranged so that consecutive pairs are pooled."""
         if not self.separate_first:
             return x
         return torch.cat([x[:, :1], x[:, :-1] if self.truncate else x], dim=1)
-
-    def _chosen(self, x: Tensor) -> Tensor:
-        """x: [B, T] -> [B, M], the first entry of each pair."""
-        return self._lined_up(x)[:, ::2]
 
     def _positions(self, positions: Tensor) -> Tensor:
         """positions: [T], evenly spaced -> [M], twice as far apart. The class token keeps its distance from

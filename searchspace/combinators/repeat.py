@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from searchspace.checks import at_least, not_empty
 from searchspace.combinators.sequence import Stack
 from searchspace.combinators.step_signal import Combine, Form, Signal, StepSignal, check_signal, signal_parts
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, in_order
 from searchspace.published import Published
@@ -94,6 +94,8 @@ class RepeatConfig:
 )
 class Repeat(Composite, Primitive):
     """Blocks applied several times in sequence."""
+
+    capabilities = Capabilities(ragged=True)
 
     def __init__(self, config: RepeatConfig) -> None:
         super().__init__()

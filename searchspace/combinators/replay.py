@@ -1,7 +1,7 @@
 """Calls a block a second time with exactly the same result, so that a pass that keeps no activations is differentiable.
 
 A call depends on its input, and also on random numbers, on buffers that blocks change in training, on the precision of
-autocast, on choices by content, and on tensors of the context. It gives an output, and also losses and final states.
+autocast, on choices by content, and on lanes of the context. It gives an output, and also losses and lanes.
 `Replay` restores what a call depends on, and `call` returns all that it gives.
 """
 
@@ -16,73 +16,68 @@ import torch
 from torch import Tensor, nn
 
 from searchspace.contract import Choices, Context
+from searchspace.lanes import Lane, once
 
 
 @dataclass
 class SideResults:
-    """The results of a call other than its output: losses, and the final states that it set in the context, by their
-    number.
-    """
+    """The results of a call other than its output: losses by name, and the lanes that it wrote."""
 
-    losses: list[Tensor] = field(default_factory=list)
-    finals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    losses: dict[str, list[Tensor]] = field(default_factory=dict)
+    lanes: dict[str, Lane] = field(default_factory=dict)
 
     def tensors(self) -> list[Tensor]:
-        """All tensors of these results in a fixed order: losses, which are scalars, then states of any shape."""
-        return [*self.losses, *(state for final in self.finals.values() for state in final.values())]
+        """All tensors of these results in a fixed order: losses, then lanes."""
+        losses = [loss for losses in self.losses.values() for loss in losses]
+        return [*losses, *(lane.tensor for lane in self.lanes.values())]
 
     def holding(self, tensors: Iterator[Tensor]) -> SideResults:
         """The same results with other tensors, in the order of `tensors()`."""
-        losses = [next(tensors) for _ in self.losses]
-        return SideResults(losses, {i: {name: next(tensors) for name in final} for i, final in self.finals.items()})
+        losses = {name: [next(tensors) for _ in losses] for name, losses in self.losses.items()}
+        return SideResults(losses, {name: replace(lane, tensor=next(tensors)) for name, lane in self.lanes.items()})
 
     def hand_to(self, context: Context) -> None:
         """Add these results to `context`."""
-        context.losses.extend(self.losses)
-        for i, final in self.finals.items():
-            context.finals.extend({} for _ in range(i + 1 - len(context.finals)))
-            context.finals[i] = final
+        for name, losses in self.losses.items():
+            context.losses.setdefault(name, []).extend(losses)
+        context.lanes.update(self.lanes)
 
 
 def call(block: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, SideResults]:
-    """block(x, context), x: [B, T, C] -> its output and, separately, its losses and final states.
+    """block(x, context), x: [B, T, C] -> its output and, separately, its losses and the lanes that it wrote.
 
-    If the block takes the source of the context, it is taken.
+    A lane that the block takes away is taken from the context.
     """
-    inner = replace(context, losses=[], finals=list(context.finals))
+    inner = replace(context, losses={}, lanes=dict(context.lanes))
     y = block(x, inner)
-    context.source = inner.source
-    before = context.finals
-    changed = {i: final for i, final in enumerate(inner.finals) if i >= len(before) or final is not before[i]}
-    return y, SideResults(inner.losses, {i: final for i, final in changed.items() if final})
+    for name in context.lanes.keys() - inner.lanes.keys():
+        del context.lanes[name]
+    written = {name: lane for name, lane in inner.lanes.items() if context.lanes.get(name) is not lane}
+    return y, SideResults(inner.losses, written)
 
 
 def outside(context: Context) -> list[Tensor]:
-    """The tensors of the context that may need a gradient: the memory [B, S, C], final states, the source [B, S, C]."""
-    found = [context.memory, *(final[name] for final in context.finals for name in final)]
-    found.append(None if context.source is None else context.source.x)
-    return [tensor for tensor in found if tensor is not None and tensor.requires_grad]
+    """The tensors of the context that need a gradient, each once."""
+    every = {id(lane.tensor): lane.tensor for lane in context.lanes.values()}
+    return [tensor for tensor in every.values() if tensor.requires_grad]
 
 
-def cut_off(context: Context) -> tuple[Context, list[Tensor]]:
-    """A copy of the context whose `outside` tensors are replaced by leaves of the same shapes, and these leaves in
-    the same order.
+def cut_off(context: Context) -> tuple[Context, list[tuple[Tensor, Tensor]]]:
+    """A copy of the context whose `outside` tensors are replaced by leaves of the same shapes, and pairs of tensor and
+    leaf.
 
     Call it with gradients enabled. The copy holds views of the leaves, because hooks on the inputs of a module do not
-    work on leaves. The copy has its own lists of losses and final states.
+    work on leaves. The copy has its own losses and lanes.
     """
-    leaves: list[Tensor] = []
+    leaves: list[tuple[Tensor, Tensor]] = []
 
-    def leaf(tensor: Tensor) -> Tensor:
+    def leaf(tensor: Tensor, _: str) -> Tensor:
         if not tensor.requires_grad:
             return tensor
-        leaves.append(tensor.detach().requires_grad_())
-        return leaves[-1].view_as(tensor)
+        leaves.append((tensor, tensor.detach().requires_grad_()))
+        return leaves[-1][1].view_as(tensor)
 
-    memory = None if context.memory is None else leaf(context.memory)
-    finals = [{name: leaf(state) for name, state in final.items()} for final in context.finals]
-    source = None if context.source is None else replace(context.source, x=leaf(context.source.x))
-    return replace(context, memory=memory, finals=finals, source=source, losses=[], statistics={}), leaves
+    return replace(context.mapped(once(leaf)), losses={}, statistics={}), leaves
 
 
 @contextmanager
@@ -107,7 +102,8 @@ class Replay:
     def __init__(self, block: nn.Module, x: Tensor, context: Context) -> None:
         self.block, self.device = block, x.device
         self.choices = Choices(context.choices)
-        self.context = replace(context, choices=self.choices)  # a copy, because the call may take the source
+        # The lanes are copied, because the call may take one away.
+        self.context = replace(context, choices=self.choices, lanes=dict(context.lanes))
         kind = x.device.type
         self.autocast = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         self.random = _random_state(x.device) if block.training else []

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from searchspace.checks import not_empty, probability
 from searchspace.combinators.sequence import Stack
-from searchspace.contract import Capabilities, Context, Primitive, Unnormed, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape
+from searchspace.lanes import Lane
 from searchspace.parts import Composite, Part, in_order
 from searchspace.published import Published
 from searchspace.registry import Blocks, Configured, Norm, named, primitive
@@ -88,11 +89,12 @@ class Residual(Composite, Primitive):
 
 def behind_norm(norm: nn.Module, blocks: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
     """norm(x) and blocks(norm(x)), [B, T, C] each. The blocks can read x and the norm with `context.before_norm`."""
-    around, normed = context.unnormed, norm(x, context)
-    has_parameters = next(norm.parameters(), None) is not None
-    context.unnormed = Unnormed(x, normed, norm) if has_parameters else None
+    normed, lanes = norm(x, context), dict.fromkeys(("unnormed", "normed"))
+    if next(norm.parameters(), None) is not None:
+        lanes = {"unnormed": Lane(x, "B T C", norm), "normed": Lane(normed, "B T C")}
+    around = context.swap(**lanes)
     out = blocks(normed, context)
-    context.unnormed = around
+    context.swap(**around)
     return normed, out
 
 

@@ -27,9 +27,9 @@ from searchspace.checks import at_least, not_empty, probability
 from searchspace.combinators.replay import Replay, SideResults, call, cut_off, keeping_nothing, outside
 from searchspace.combinators.residual import behind_norm, learns
 from searchspace.combinators.sequence import SequenceConfig, Stack
-from searchspace.contract import Context, Primitive, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape
-from searchspace.parts import Composite, Part, in_order
+from searchspace.parts import Composite, Part, blocks_below, in_order
 from searchspace.published import Published
 from searchspace.registry import Branches, Configured, Norm, block_type, named, primitive
 
@@ -101,15 +101,21 @@ class Branch(nn.Module):
 class Reversible(Composite, Primitive):
     """Pairs of branches on two streams."""
 
+    capabilities = Capabilities(ragged=True)
+
     def __init__(self, config: ReversibleConfig) -> None:
         super().__init__()
         self.merge = config.merge
+        inside = list(blocks_below(tuple(block for branch in config.of for block in branch)))
+        written = {name for block in inside for name in block.type.module.writes(block.config)}
+        # A lane from one branch to another needs its own gradient, which only the ordinary way gives.
+        self.linked = any(written & {*block.type.module.reads(block.config)} for block in inside)
         self.of = nn.ModuleList(Branch(config.norm, branch, config.dropout) for branch in config.branches)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C], or [B, T, 2 C] with "concatenate"."""
         start = x.to(torch.promote_types(x.dtype, torch.float32))
-        if context.streams is None and torch.is_grad_enabled() and not (is_plain() or torch.compiler.is_compiling()):
+        if not self.linked and context.streams is None and torch.is_grad_enabled() and not self._is_traced():
             first, second = self._reversibly(start, x.dtype, context)
         else:
             first, second = self._plainly(start, x.dtype, context)
@@ -117,6 +123,10 @@ class Reversible(Composite, Primitive):
             return torch.cat([first, second], dim=2).to(x.dtype)
         total = first + second
         return (total / 2 if self.merge == "mean" else total).to(x.dtype)
+
+    @staticmethod
+    def _is_traced() -> bool:
+        return is_plain() or torch.compiler.is_compiling()
 
     def _plainly(self, x: Tensor, dtype: torch.dtype, context: Context) -> list[Tensor]:
         streams = [x, x]
@@ -133,7 +143,8 @@ class Reversible(Composite, Primitive):
         left = iter(tensors)
         for side in run.side_results:
             side.holding(left).hand_to(context)
-        context.source = run.context.source
+        for name in context.lanes.keys() - run.context.lanes.keys():
+            del context.lanes[name]
         return [first, second]
 
     @classmethod
@@ -173,13 +184,13 @@ class _Run:
     def __init__(self, branches: nn.ModuleList, parameters: list[Tensor], dtype: torch.dtype, context: Context) -> None:
         self.branches, self.parameters, self.dtype = branches, parameters, dtype
         # Copies: the results go into the caller's lists. Sharing them would create a reference cycle.
-        self.context = replace(context, losses=[], finals=list(context.finals))
+        self.context = replace(context, losses={}, lanes=dict(context.lanes))
         self.inputs = parameters + outside(context)
         self.replays: list[Replay] = []
         self.side_results: list[SideResults] = []
-        self.places = {id(parameter): k for k, parameter in enumerate(parameters)}
+        self.places = {id(tensor): k for k, tensor in enumerate(self.inputs)}
         inside = {id(parameter) for parameter in branches.parameters()}
-        self.shared = [k for each, k in self.places.items() if each not in inside]  # of the position encoding
+        self.shared = [k for k, each in enumerate(parameters) if id(each) not in inside]  # of the position encoding
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """x: [B, T, C] -> both streams, [B, T, C] each."""
@@ -190,7 +201,8 @@ class _Run:
                 context, _ = cut_off(replay.context)
                 context.statistics = self.context.statistics
                 y, side = call(branch, _entering(streams[1 - i % 2], self.dtype)[1], context)
-            self.context.source = self.context.source if context.source is not None else None
+            for name in self.context.lanes.keys() - context.lanes.keys():  # a branch took a lane
+                del self.context.lanes[name]
             streams[i % 2] = streams[i % 2] + y.detach()
             side = side.holding(tensor.detach() for tensor in side.tensors())
             self.replays.append(replay)
@@ -230,14 +242,14 @@ class _Run:
         places = sorted({*self.shared, *own})
         outs = [(y, gradients[write].to(y.dtype)), *zip(side.tensors(), side_gradients, strict=True)]
         outs = [(out, gradient) for out, gradient in outs if out.requires_grad]
-        wanted = [x, *(self.parameters[k] for k in places), *leaves]
+        wanted = [x, *(self.parameters[k] for k in places), *(leaf for _, leaf in leaves)]
         found = torch.autograd.grad(
             [out for out, _ in outs], wanted, [gradient for _, gradient in outs], allow_unused=True
         )
         streams[write] = streams[write] - y.detach()
         if found[0] is not None:
             gradients[read] = gradients[read] + found[0]
-        places += range(len(self.parameters), len(self.parameters) + len(leaves))
+        places += [self.places[id(tensor)] for tensor, _ in leaves]
         return [(k, gradient) for k, gradient in zip(places, found[1:], strict=True) if gradient is not None]
 
 

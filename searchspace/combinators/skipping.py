@@ -13,13 +13,14 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from searchspace.contract import Context
-from searchspace.parts import configured_below
+from searchspace.lanes import of_places
+from searchspace.parts import blocks_below
 from searchspace.registry import Configured
 
 
 def pointwise(block: Configured) -> bool:
     """Whether the block, with all blocks inside it, computes each position independently."""
-    return all(below.type.module.capabilities.pointwise for below in configured_below(block))
+    return all(below.type.module.capabilities.pointwise for below in blocks_below((block,)))
 
 
 def behind_mixers(blocks: tuple[Configured, ...]) -> int:
@@ -29,31 +30,13 @@ def behind_mixers(blocks: tuple[Configured, ...]) -> int:
 
 
 def hands_over(blocks: tuple[Configured, ...]) -> bool:
-    """Whether a block starts from an encoder's states, or leaves states for a decoder, for all sequences at once."""
-    return any(hasattr(below.config, "start") for below in configured_below(blocks))
+    """Whether a block writes a lane, which is for all sequences at once."""
+    return any(block.type.module.writes(block.config) for block in blocks_below(blocks))
 
 
 def separable(context: Context) -> bool:
-    """Whether a call can be made for some of the sequences alone: no state, longer source or choice covers
-    all of them.
-    """
-    return context.streams is None and context.source is None and context.choices is None
-
-
-def of_sequences(context: Context, some: Tensor) -> Context:
-    """The context of the sequences `some`, [n] int64. Losses and statistics go into the same lists."""
-
-    def of(batch: Tensor | None) -> Tensor | None:
-        return None if batch is None else batch[some]
-
-    return replace(
-        context,
-        padding=of(context.padding),
-        segments=of(context.segments),
-        global_positions=of(context.global_positions),
-        memory=of(context.memory),
-        memory_padding=of(context.memory_padding),
-    )
+    """Whether a call can be made for some of the sequences alone: no state or choice covers all of them."""
+    return context.streams is None and context.choices is None
 
 
 def at_positions(blocks: Iterable[nn.Module], x: Tensor, wanted: Tensor, context: Context) -> Tensor:
@@ -61,10 +44,10 @@ def at_positions(blocks: Iterable[nn.Module], x: Tensor, wanted: Tensor, context
     places = wanted.flatten().nonzero().squeeze(1)
     if not len(places):
         return x
-    bare = replace(context, padding=None, positions=None, segments=None, memory=None, memory_padding=None)
-    bare.global_positions = None
-    rows = x.flatten(0, 1)
-    run = rows[places].unsqueeze(0)  # [1, R, C]
+    take = of_places((places // x.shape[1])[None], (places % x.shape[1])[None])
+    lanes = {name: lane for name, lane in context.lanes.items() if {"B", "T"} <= {*lane.axes.split()}}
+    bare = replace(context, padding=None, positions=None, documents=None, lanes=lanes).mapped(take)
+    run = take(x, "B T C")  # [1, R, C]
     for block in blocks:
         run = block(run, bare)
-    return rows.to(run.dtype).index_copy(0, places, run[0]).view_as(x)
+    return x.flatten(0, 1).to(run.dtype).index_copy(0, places, run[0]).view_as(x)

@@ -13,6 +13,7 @@ width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,7 +89,7 @@ class AdditiveAttention(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it reads the memory and the context has none."""
         over_self = self.config.over == "self"
-        slot = context.slot(causal=self.config.causal or not over_self)
+        slot = context.slot(self, causal=self.config.causal or not over_self)
         k, v, keys = self._self(x, context, slot) if over_self else self._memory(context, slot)
         q = self.query(x)
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -117,12 +118,17 @@ class AdditiveAttention(Primitive):
         k, v = self.key(memory), self._values(memory)
         if slot is not None:
             slot["k"], slot["v"] = k, v
-            if context.memory_padding is not None:
-                slot["padding"] = context.memory_padding
-        return k, v, context.memory_padding
+            if context.get("memory_padding") is not None:
+                slot["padding"] = context.get("memory_padding")
+        return k, v, context.get("memory_padding")
 
     def _values(self, states: Tensor) -> Tensor:
         return states if self.value is None else self.value(states)
+
+    @classmethod
+    def states(cls, config: AdditiveAttentionConfig) -> Mapping[str, str]:
+        axes = "B S C" if config.over == "memory" else "B T C"
+        return {"k": axes, "v": axes, "padding": "B S"}
 
     @classmethod
     def cost(cls, config: AdditiveAttentionConfig, shape: Shape) -> Cost:

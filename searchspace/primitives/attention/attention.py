@@ -9,16 +9,17 @@ positions of the memory, H heads, G key and value heads, D width of one head, C 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from kernels.attention.attention import attention
 from searchspace.checks import probability
-from searchspace.contract import Capabilities, Context, Primitive, Source, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
-from searchspace.primitives.attention.heads import check_heads, merge, places, split
-from searchspace.primitives.attention.kept_keys import attend_to_kept, bias_of_kept, remember
+from searchspace.primitives.attention.heads import Source, check_heads, merge, places, split, take_source
+from searchspace.primitives.attention.kept_keys import KEPT, attend_to_kept, bias_of_kept, remember
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.published import Published
 from searchspace.registry import primitive
@@ -82,11 +83,11 @@ class Attention(Primitive):
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it reads the memory and the context has none."""
         if self.config.over == "memory":
             return self.output(merge(self._memory(x, context)))
-        source = context.take_source()
+        source = take_source(context)
         return self.output(merge(self._self(x, context) if source is None else self._source(x, source, context)))
 
     def _self(self, x: Tensor, context: Context) -> Tensor:
-        slot = context.slot(causal=self.config.causal)
+        slot = context.slot(self, causal=self.config.causal)
         q, (k, v) = split(self.query(x), self.config.heads), self._keys_values(x)
         queries = places(x, context)
         if context.position is not None:
@@ -100,7 +101,7 @@ class Attention(Primitive):
 
     def _source(self, x: Tensor, source: Source, context: Context) -> Tensor:
         """Queries of the pooled x; keys and values of the sequence before pooling."""
-        context.slot(causal=False)
+        context.slot(self, causal=False)
         q, (k, v) = split(self.query(x), self.config.heads), self._keys_values(source.x)
         bias = None
         if (position := context.position) is not None:
@@ -113,7 +114,7 @@ class Attention(Primitive):
         """Attention over the memory. In streaming, its keys and values are computed once and kept, together with its
         padding.
         """
-        slot = context.slot()
+        slot = context.slot(self)
         q = split(self.query(x), self.config.heads)
         if slot:
             return attention(q, slot["k"], slot["v"], keys=slot.get("padding"), dropout=self._dropout)
@@ -121,9 +122,9 @@ class Attention(Primitive):
         k, v = self._keys_values(memory)
         if slot is not None:
             slot["k"], slot["v"] = k.clone(), v.clone()  # copies: both are views of one tensor
-            if context.memory_padding is not None:
-                slot["padding"] = context.memory_padding
-        return attention(q, k, v, keys=context.memory_padding, dropout=self._dropout)
+            if context.get("memory_padding") is not None:
+                slot["padding"] = context.get("memory_padding")
+        return attention(q, k, v, keys=context.get("memory_padding"), dropout=self._dropout)
 
     def _keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
         k, v = self.key_value(y).chunk(2, dim=2)
@@ -132,6 +133,12 @@ class Attention(Primitive):
     @property
     def _dropout(self) -> float:
         return self.config.dropout if self.training else 0.0
+
+    @classmethod
+    def states(cls, config: AttentionConfig) -> Mapping[str, str]:
+        if config.over == "memory":
+            return {"k": "B G S D", "v": "B G S D", "padding": "B S"}
+        return KEPT
 
     @classmethod
     def cost(cls, config: AttentionConfig, shape: Shape) -> Cost:

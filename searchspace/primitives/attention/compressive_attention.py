@@ -29,6 +29,7 @@ segment, M memory, c rate, H heads, D width of one head, C = H * D model width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -191,7 +192,7 @@ class CompressiveAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. It adds the reconstruction loss to `context.losses`, see the module."""
-        slot, entered = context.slot(), context.before_norm(x)
+        slot, entered = context.slot(self), context.before_norm(x)
         q = split(self.query(x), self.config.heads)
         heads = self._whole(q, entered, context) if slot is None else self._piece(q, entered, slot, context)
         return self.output(merge(heads))
@@ -285,7 +286,7 @@ class CompressiveAttention(Primitive):
             wide = (each(there[:, None, :end, None], S), each(lost, S), each(left, S // c))
             real = (wide[0][:, 0, :, 0], wide[1][:, 0, :, 0], wide[2][:, 0, :, 0])
         loss = reconstruction(each(q[:, :, :end], S), (k, v), (K, V), real)
-        context.losses.append(config.reconstruction_weight * loss)
+        context.add_loss("reconstruction", config.reconstruction_weight * loss)
 
     def _piece(self, q: Tensor, entered: Unnormed, slot: dict[str, Tensor], context: Context) -> Tensor:
         """Read a piece of a stream, segment by segment."""
@@ -373,6 +374,11 @@ class CompressiveAttention(Primitive):
 
     def _distances(self, q: Tensor, k: Tensor, fresh: bool) -> Tensor:
         return self.scores.remembered_distances(q.shape[2], k.shape[2], q, most=self.config.most, fresh=fresh)
+
+    @classmethod
+    def states(cls, config: CompressiveAttentionConfig) -> Mapping[str, str]:
+        heads = dict.fromkeys(("k", "v", "waiting_k", "waiting_v"), "B H W D")
+        return heads | dict.fromkeys(("inputs", "packed", "group"), "B W C")
 
     @classmethod
     def cost(cls, config: CompressiveAttentionConfig, shape: Shape) -> Cost:

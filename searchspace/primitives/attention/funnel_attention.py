@@ -6,7 +6,7 @@ Dai et al. 2020, "Funnel-Transformer", https://arxiv.org/abs/2006.03236, section
 are those of Transformer-XL, in both directions. R_t = [sin(t f) | cos(t f)]. e has one vector for different segments
 and one for equal segments. The class token has no position: the terms of distance and segment are zero in its row and
 its column. Queries have no bias; keys, values and output do. The positions come from the context and must be evenly
-spaced. If `context.source` is set, its keys are twice as dense as the queries. B batch, T queries, S keys (T without a
+spaced. If the context has a source, its keys are twice as dense as the queries. B batch, T queries, S keys (T without a
 source), H heads, D width of one head, R distances, C = H * D model width.
 """
 
@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from searchspace.checks import probability
-from searchspace.contract import Capabilities, Context, Primitive, Source, given
+from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.distances import check_waves, columns, relative_shift, waves
-from searchspace.primitives.attention.heads import check_heads, merge, places, split
+from searchspace.primitives.attention.heads import Source, check_heads, merge, places, split, take_source
 from searchspace.published import Published
 from searchspace.registry import primitive
 
@@ -56,7 +56,7 @@ class FunnelAttentionConfig:
     published=Published(code=("transformers",)),
 )
 class FunnelAttention(Primitive):
-    """Bidirectional relative attention. If `context.source` is set, keys and values come from it."""
+    """Bidirectional relative attention. If the context has a source, keys and values come from it."""
 
     capabilities = Capabilities(causal=False, streaming=False, source=True)
 
@@ -76,11 +76,11 @@ class FunnelAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if positions are not evenly spaced."""
-        context.slot(causal=False)
+        context.slot(self, causal=False)
         queries, step = places(x, context), POOLED
-        source = context.take_source()
+        source = take_source(context)
         if source is None:
-            source, step = Source(x, queries, context.padding, context.segments), 1
+            source, step = Source(x, queries, context.padding, context.get("segments")), 1
         _check_spacing(queries, source.positions, step)
         q = split(self.query(x), self.config.heads)
         k, v = (split(half, self.config.heads) for half in self.key_value(source.x).chunk(2, dim=2))
@@ -103,7 +103,7 @@ class FunnelAttention(Primitive):
         keys = self.distance(waves(distances, self.config.dim, q.dtype)).unflatten(1, (self.config.heads, -1))
         terms = relative_shift(torch.einsum("bhid,rhd->bhir", self._scaled(q, self.distance_bias), keys), S, step)
         if self.config.segments:
-            terms = terms + self._segments(q, context.segments, source.segments)
+            terms = terms + self._segments(q, context.get("segments"), source.segments)
         if self.config.separate_first:
             first = (torch.arange(T, device=q.device) == 0)[:, None] | (torch.arange(S, device=q.device) == 0)
             terms = terms.masked_fill(first, 0)

@@ -5,6 +5,8 @@ B batch, T time, H heads, D width of one head, C = H * D model width.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -32,6 +34,29 @@ def places(x: Tensor, context: Context) -> Tensor:
         return context.positions
     start = context.streams.length if context.streams else 0
     return torch.arange(start, start + x.shape[1], device=x.device)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The sequence before pooling. x: [B, S, C], positions: [S], padding and segments: [B, S] or None."""
+
+    x: Tensor
+    positions: Tensor
+    padding: Tensor | None = None
+    segments: Tensor | None = None
+
+
+def put_source(context: Context, source: Source) -> None:
+    """Puts a longer sequence into the context, from which the next attention reads its keys."""
+    for name, axes in (("x", "B S C"), ("positions", "S"), ("padding", "B S"), ("segments", "B S")):
+        if (tensor := getattr(source, name)) is not None:
+            context.write(f"source.{name}", tensor, axes)
+
+
+def take_source(context: Context) -> Source | None:
+    """The longer sequence to read keys from, or None. After this call, blocks read their own input again."""
+    names = [name for name in context.lanes if name.startswith("source.")]
+    return Source(**{name.partition(".")[2]: context.lanes.pop(name).tensor for name in names}) if names else None
 
 
 def check_heads(dim: int, heads: int, key_value_heads: int | None = None) -> None:

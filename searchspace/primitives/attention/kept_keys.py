@@ -21,6 +21,9 @@ from searchspace.contract import Context
 MANY = 256
 
 
+KEPT = dict.fromkeys(("k", "v", "k_new", "v_new"), "B G T D")  # the axes of the cache
+
+
 def remember(slot: dict[str, Tensor], k: Tensor, v: Tensor) -> list[Pair]:
     """Append the keys and values of a piece, [B, G, T, D] each, to the slot.
 

@@ -17,6 +17,7 @@ heads, D width of one head, C = H * D model width.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -98,7 +99,7 @@ class NadarayaWatson(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it reads the memory and the context has none."""
         over_self = self.config.over == "self"
-        slot = context.slot(causal=self.config.causal or not over_self)
+        slot = context.slot(self, causal=self.config.causal or not over_self)
         read, keys = self._self(x, context, slot) if over_self else self._memory(context, slot)
         q = x if self.query is None else self.query(x)
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -137,12 +138,17 @@ class NadarayaWatson(Primitive):
         read = self._keys_values(memory)
         if slot is not None:
             slot |= dict(zip(("k", "v"), (part.clone() for part in read), strict=False))
-            slot |= {} if context.memory_padding is None else {"padding": context.memory_padding}
-        return read, context.memory_padding
+            slot |= {} if context.get("memory_padding") is None else {"padding": context.get("memory_padding")}
+        return read, context.get("memory_padding")
 
     def _keys_values(self, y: Tensor) -> list[Tensor]:
         """The keys and the values, or one tensor if they are the same."""
         return [y] if self.key_value is None else list(self.key_value(y).chunk(2, dim=2))
+
+    @classmethod
+    def states(cls, config: NadarayaWatsonConfig) -> Mapping[str, str]:
+        axes = "B S C" if config.over == "memory" else "B T C"
+        return {"k": axes, "v": axes, "padding": "B S"}
 
     @classmethod
     def cost(cls, config: NadarayaWatsonConfig, shape: Shape) -> Cost:

@@ -19,6 +19,6 @@ def check_over(over: Over, memory: bool) -> None:
 
 def memory_of(context: Context) -> Tensor:
     """The memory [B, S, C]. Raises ValueError if the context has none."""
-    if context.memory is None:
-        raise ValueError("over='memory' needs the encoder's output in the context, but context.memory is None.")
-    return context.memory
+    if (memory := context.get("memory")) is None:
+        raise ValueError("over='memory' needs the encoder's output, but the context has no lane 'memory'.")
+    return memory

@@ -12,6 +12,7 @@ heads, K taps (`kernel`), D width of one head, C = H * D model width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -23,8 +24,8 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
-from searchspace.primitives.attention.kept_keys import attend_to_kept, bias_of_kept, remember
-from searchspace.primitives.convolution.neighbours import before, tail_cost, with_neighbours
+from searchspace.primitives.attention.kept_keys import KEPT, attend_to_kept, bias_of_kept, remember
+from searchspace.primitives.convolution.neighbours import TAIL, before, tail_cost, with_neighbours
 from searchspace.published import Published
 from searchspace.registry import primitive
 
@@ -84,11 +85,11 @@ class PrimerAttention(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
-        projected = with_neighbours(self.query_key_value(x), config.kernel, context, causal=config.causal)
+        projected = with_neighbours(self, self.query_key_value(x), config.kernel, context, causal=config.causal)
         # Make each position's channels contiguous, which fused attention needs. Otherwise the plain path is taken, and
         # it keeps a matrix of all pairs.
         q, k, v = self._heads(depthwise_convolution(projected, self.taps).contiguous())
-        slot, queries = context.slot(causal=config.causal), places(x, context)
+        slot, queries = context.slot(self, causal=config.causal), places(x, context)
         if context.position is not None:
             q, k = context.position.rotate(q, queries), context.position.rotate(k, queries)
         dropout = config.dropout if self.training else 0.0
@@ -105,6 +106,10 @@ class PrimerAttention(Primitive):
         heads = split(mixed, self.config.heads + 2 * self.config.groups)
         q, k, v = heads.split([self.config.heads, self.config.groups, self.config.groups], dim=1)
         return q, k, v
+
+    @classmethod
+    def states(cls, config: PrimerAttentionConfig) -> Mapping[str, str]:
+        return KEPT | TAIL
 
     @classmethod
     def cost(cls, config: PrimerAttentionConfig, shape: Shape) -> Cost:

@@ -23,7 +23,7 @@ heads, D width of one head, C = H * D.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -149,7 +149,7 @@ class RelativeAttention(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config, T = self.config, x.shape[1]
-        slot = context.slot(causal=config.causal)
+        slot = context.slot(self, causal=config.causal)
         start = 0 if context.streams is None else context.streams.length
         left = in_segment(config, start, T)
         entered = context.before_norm(x)
@@ -252,6 +252,11 @@ class RelativeAttention(Primitive):
     ) -> Tensor:
         dropout = self.config.dropout if self.training else 0.0
         return self.scores(q, k, v, r, allowed, dropout=dropout, may_be_empty=padding is not None)
+
+    @classmethod
+    def states(cls, config: RelativeAttentionConfig) -> Mapping[str, str]:
+        W = "T" if config.segment is None and not config.same_length else "W"
+        return {"inputs": f"B {W} C", "k": f"B H {W} D", "v": f"B H {W} D"}
 
     @classmethod
     def cost(cls, config: RelativeAttentionConfig, shape: Shape) -> Cost:

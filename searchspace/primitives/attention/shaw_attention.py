@@ -10,6 +10,7 @@ rows. Rotary positions and ALiBi have no effect on this block. B batch, T time, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -70,7 +71,7 @@ class ShawAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
-        slot = context.slot(causal=self.config.causal)
+        slot = context.slot(self, causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         if slot is not None:
             k, v = (torch.cat([slot[name], new], dim=2) if slot else new.clone() for name, new in (("k", k), ("v", v)))
@@ -86,6 +87,10 @@ class ShawAttention(Primitive):
             dropout=self.config.dropout if self.training else 0.0,
         )
         return self.output(merge(out))
+
+    @classmethod
+    def states(cls, config: ShawAttentionConfig) -> Mapping[str, str]:
+        return {"k": "B H T D", "v": "B H T D"}
 
     @classmethod
     def cost(cls, config: ShawAttentionConfig, shape: Shape) -> Cost:

@@ -13,6 +13,7 @@ width of one head, N buckets of one direction, C = H * D model width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +24,7 @@ from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, common, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, split
-from searchspace.primitives.attention.kept_keys import attend_to_kept, count, remember
+from searchspace.primitives.attention.kept_keys import KEPT, attend_to_kept, count, remember
 from searchspace.published import Published
 from searchspace.registry import primitive
 from searchspace.sharing import shared
@@ -98,7 +99,7 @@ class T5Attention(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
-        slot = context.slot(causal=config.causal)
+        slot = context.slot(self, causal=config.causal)
         q, k, v = (split(part, config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         dropout, scale = config.dropout if self.training else 0.0, None if config.scale else 1.0
         if slot is not None:
@@ -127,6 +128,10 @@ class T5Attention(Primitive):
         if config.causal:
             return torch.bucketize((-distance).clamp(min=0), starts, right=True)
         return torch.bucketize(distance.abs(), starts, right=True) + (distance > 0) * config.one_way
+
+    @classmethod
+    def states(cls, config: T5AttentionConfig) -> Mapping[str, str]:
+        return KEPT
 
     @classmethod
     def cost(cls, config: T5AttentionConfig, shape: Shape) -> Cost:

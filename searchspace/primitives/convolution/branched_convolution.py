@@ -17,6 +17,7 @@ of the two branches), C model width, W width of z.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
@@ -28,7 +29,7 @@ from torch.nn import functional as F
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, total
-from searchspace.primitives.convolution.neighbours import before, tail_cost, with_neighbours
+from searchspace.primitives.convolution.neighbours import TAIL, before, tail_cost, with_neighbours
 from searchspace.primitives.convolution.operations import (
     OVER_TIME,
     Activation,
@@ -155,13 +156,13 @@ class BranchedConvolution(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
-        padded = with_neighbours(x, config.taps, context, causal=config.causal)
+        padded = with_neighbours(self, x, config.taps, context, causal=config.causal)
         branches = [
             self.dropout(operation(self._near(padded, branch.taps)))
             for operation, branch in zip(self.branches, config.branches, strict=True)
         ]
         z = self.norm(self._combined(branches))
-        out = self.last(with_neighbours(z, config.last.taps, context, causal=config.causal))
+        out = self.last(with_neighbours(self, z, config.last.taps, context, causal=config.causal))
         return _widened(out, config.dim)
 
     def _near(self, padded: Tensor, taps: int) -> Tensor:
@@ -175,6 +176,10 @@ class BranchedConvolution(Primitive):
             return torch.cat(branches, dim=2)
         sides = [_widened(branch, self.config.combined, NEUTRAL[self.config.combine]) for branch in branches]
         return reduce(torch.add if self.config.combine == "add" else torch.mul, sides)
+
+    @classmethod
+    def states(cls, config: BranchedConvolutionConfig) -> Mapping[str, str]:
+        return TAIL
 
     @classmethod
     def cost(cls, config: BranchedConvolutionConfig, shape: Shape) -> Cost:

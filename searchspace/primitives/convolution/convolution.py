@@ -10,6 +10,7 @@ depthwise convolution does not mix channels. B batch, T time, K taps (`kernel`),
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +22,7 @@ from kernels.convolution.depthwise_convolution import depthwise_convolution
 from searchspace.checks import at_least
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, matmul
-from searchspace.primitives.convolution.neighbours import tail_cost, with_neighbours
+from searchspace.primitives.convolution.neighbours import TAIL, tail_cost, with_neighbours
 from searchspace.published import Published
 from searchspace.registry import primitive
 
@@ -66,12 +67,16 @@ class Convolution(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
-        padded = with_neighbours(x, self.config.kernel, context, causal=self.config.causal)
+        padded = with_neighbours(self, x, self.config.kernel, context, causal=self.config.causal)
         if self.config.kind == "depthwise":
             out = depthwise_convolution(padded, self.weight[:, 0])
         else:
             out = F.conv1d(padded.transpose(1, 2), self.weight).transpose(1, 2)
         return out if self.bias is None else out + self.bias
+
+    @classmethod
+    def states(cls, config: ConvolutionConfig) -> Mapping[str, str]:
+        return TAIL
 
     @classmethod
     def cost(cls, config: ConvolutionConfig, shape: Shape) -> Cost:

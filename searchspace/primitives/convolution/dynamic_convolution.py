@@ -14,6 +14,7 @@ model width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads
-from searchspace.primitives.convolution.neighbours import before, tail_cost, with_neighbours
+from searchspace.primitives.convolution.neighbours import TAIL, before, tail_cost, with_neighbours
 from searchspace.published import Published
 from searchspace.registry import primitive
 
@@ -80,7 +81,7 @@ class DynamicConvolution(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         gated = F.glu(self.input(x), dim=2)
-        padded = with_neighbours(gated, self.config.kernel, context, causal=self.config.causal)
+        padded = with_neighbours(self, gated, self.config.kernel, context, causal=self.config.causal)
         scores = self.taps(gated).unflatten(2, (self.config.heads, -1))  # [B, T, H, K]
         if self.config.renormalise:
             scores = scores.masked_fill(~self._real(x, context)[:, :, None], torch.finfo(scores.dtype).min)
@@ -97,6 +98,10 @@ class DynamicConvolution(Primitive):
         read = context.streams.length if context.streams else 0  # positions that came in earlier pieces
         met = torch.arange(T, device=x.device)[:, None] + torch.arange(K, device=x.device) - left
         return ((met >= -read) & (met < T))[None]
+
+    @classmethod
+    def states(cls, config: DynamicConvolutionConfig) -> Mapping[str, str]:
+        return TAIL
 
     @classmethod
     def cost(cls, config: DynamicConvolutionConfig, shape: Shape) -> Cost:

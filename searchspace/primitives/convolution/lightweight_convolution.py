@@ -12,6 +12,7 @@ heads, K taps (`kernel`), C model width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +24,7 @@ from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads
-from searchspace.primitives.convolution.neighbours import tail_cost, with_neighbours
+from searchspace.primitives.convolution.neighbours import TAIL, tail_cost, with_neighbours
 from searchspace.published import Published
 from searchspace.registry import primitive
 
@@ -71,10 +72,14 @@ class LightweightConvolution(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         gated = F.glu(self.input(x), dim=2)
-        padded = with_neighbours(gated, self.config.kernel, context, causal=self.config.causal)
+        padded = with_neighbours(self, gated, self.config.kernel, context, causal=self.config.causal)
         taps = F.dropout(self.taps.softmax(1), self.config.dropout, self.training)  # [H, K]
         out = lightweight_convolution(padded, taps)
         return self.output(out if self.bias is None else out + self.bias)
+
+    @classmethod
+    def states(cls, config: LightweightConvolutionConfig) -> Mapping[str, str]:
+        return TAIL
 
     @classmethod
     def cost(cls, config: LightweightConvolutionConfig, shape: Shape) -> Cost:

@@ -10,18 +10,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from searchspace.contract import Context
+from searchspace.contract import Context, Primitive
 from searchspace.cost import Cost, Shape
 
 
-def with_neighbours(x: Tensor, kernel: int, context: Context, *, causal: bool) -> Tensor:
+TAIL = {"tail": "B W C"}  # the axes of the state of a block that calls `with_neighbours`
+
+
+def with_neighbours(block: Primitive, x: Tensor, kernel: int, context: Context, *, causal: bool) -> Tensor:
     """x: [B, T, C] -> [B, T + K - 1, C], with zeros at the ends; in streaming, the previous inputs are in front.
 
-    Padding is set to zero. It takes this call's slot of the stream, so a block calls it only once.
+    Padding is set to zero. It takes the next slot of `block` in the stream.
 
     Raises ValueError if the context is streaming and the block is not `causal`.
     """
-    slot = context.slot(causal=causal)
+    slot = context.slot(block, causal=causal)
     if context.padding is not None:
         x = x.masked_fill(~context.padding[:, :, None], 0)
     left = before(kernel, causal=causal)

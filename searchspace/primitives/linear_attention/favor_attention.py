@@ -19,6 +19,7 @@ effect, because there are no scores. B batch, T time, H heads, D width of one he
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -128,7 +129,7 @@ class FavorAttention(Primitive):
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         if self.training and self.config.redraw_every:
             torch.compiler.disable(self._count)(context)  # a decorator would import the compiler with this module
-        slot = context.slot(causal=self.config.causal)
+        slot = context.slot(self, causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
         # In half precision, rounding errors of the features would be magnified, and long sums would stop growing.
@@ -226,6 +227,10 @@ class FavorAttention(Primitive):
             summed = summed + slot["values"] if "values" in slot else summed
             slot["values"] = summed[:, :, -1:].clone()
         return summed
+
+    @classmethod
+    def states(cls, config: FavorAttentionConfig) -> Mapping[str, str]:
+        return {"state": "B H M D", "maximum": "B H", "values": "B H N D"}
 
     @classmethod
     def cost(cls, config: FavorAttentionConfig, shape: Shape) -> Cost:

@@ -10,6 +10,7 @@ batch, T time, H heads, D width of one head, F features, C = H * D model width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -73,6 +74,10 @@ class GatedRandomFeatureAttention(RandomFeatureBlock):
         if slot is not None:
             slot["state"] = state
         return out
+
+    @classmethod
+    def states(cls, config: GatedRandomFeatureAttentionConfig) -> Mapping[str, str]:
+        return {"state": "B H M D"}
 
     @classmethod
     def cost(cls, config: GatedRandomFeatureAttentionConfig, shape: Shape) -> Cost:

@@ -10,7 +10,7 @@ the input. B batch, T time, S positions of the memory, H heads, D width of one h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,7 +73,7 @@ class LinearAttention(Primitive):
         """
         if self.config.over == "memory":
             return self._memory(x, context)
-        slot = context.slot(causal=self.config.causal)
+        slot = context.slot(self, causal=self.config.causal)
         both, v = self._projected(x)
         q, k, v = (split(part, self.config.heads) for part in (*both.chunk(2, dim=2), v))
         if context.padding is not None:
@@ -89,15 +89,15 @@ class LinearAttention(Primitive):
         C, H = self.config.dim, self.config.heads
         queries, keys, values = self._parts(C, C, C)
         q = split(self._features(F.linear(x, *queries)), H)
-        slot = context.slot()
+        slot = context.slot(self)
         if slot:
             none = q[:, :, :0]
             out, _ = linear_attention(q, none, none, causal=False, state=slot["state"])
             return self.output(merge(out))
         memory = memory_of(context)
         k, v = split(self._features(F.linear(memory, *keys)), H), split(F.linear(memory, *values), H)
-        if context.memory_padding is not None:
-            k = k.masked_fill(~context.memory_padding[:, None, :, None], 0)
+        if context.get("memory_padding") is not None:
+            k = k.masked_fill(~context.get("memory_padding")[:, None, :, None], 0)
         out, state = linear_attention(q, k, v, causal=False)
         if slot is not None:
             slot["state"] = state
@@ -118,6 +118,10 @@ class LinearAttention(Primitive):
         """The weight, and the bias if there is one, of each part of queries, keys and values."""
         parameters = (p for p in (self.query_key_value.weight, self.query_key_value.bias) if p is not None)
         return zip(*(p.split(widths) for p in parameters), strict=True)
+
+    @classmethod
+    def states(cls, config: LinearAttentionConfig) -> Mapping[str, str]:
+        return {"state": "B H M D"}
 
     @classmethod
     def cost(cls, config: LinearAttentionConfig, shape: Shape) -> Cost:

@@ -148,11 +148,11 @@ class LinformerAttention(Primitive):
         or the block reads the memory and there is none.
         """
         over_memory = self.config.over == "memory"
-        slot = context.slot(causal=over_memory)
+        slot = context.slot(self, causal=over_memory)
         if slot:
             K, V = slot["k"], slot["v"]
         else:
-            padding = context.memory_padding if over_memory else context.padding
+            padding = context.get("memory_padding") if over_memory else context.padding
             K, V = self._slots(memory_of(context) if over_memory else x, padding)
         if slot is not None:
             slot |= {"k": K.contiguous(), "v": V.contiguous()}
@@ -224,6 +224,10 @@ class LinformerAttention(Primitive):
             return mixing, mixing
         E, F = mixing.chunk(2)
         return E, F
+
+    @classmethod
+    def states(cls, config: LinformerAttentionConfig) -> Mapping[str, str]:
+        return {"k": "B G N D", "v": "B G N D"}
 
     @classmethod
     def cost(cls, config: LinformerAttentionConfig, shape: Shape) -> Cost:

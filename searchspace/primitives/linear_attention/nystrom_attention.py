@@ -134,7 +134,7 @@ class NystromAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
-        context.slot(causal=False)
+        context.slot(self, causal=False)
         projected = self.query_key_value(x)
         wide = torch.promote_types(projected.dtype, torch.float32)
         # The iteration would magnify rounding errors of half precision.

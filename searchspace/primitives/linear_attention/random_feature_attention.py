@@ -19,6 +19,7 @@ random vectors, F features (2 M or M), C = H * D model width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -131,7 +132,7 @@ class RandomFeatureBlock(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
-        slot = context.slot(causal=self.config.causal)
+        slot = context.slot(self, causal=self.config.causal)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
         # In half precision, the rounding of angles and of long sums would be worse than the error of the features.
@@ -203,7 +204,7 @@ class RandomFeatureAttention(RandomFeatureBlock):
         b_q, b_kv = (None, None) if b is None else b.split((C, 2 * C))
         q = split(F.linear(x, W_q, b_q), H)
         wide = torch.promote_types(q.dtype, torch.float32)
-        slot = context.slot()
+        slot = context.slot(self)
         if not slot:
             k, v = (split(part, H) for part in F.linear(memory_of(context), W_kv, b_kv).chunk(2, dim=2))
         with without_autocast(x.device.type):
@@ -211,7 +212,7 @@ class RandomFeatureAttention(RandomFeatureBlock):
             if slot:
                 sums = slot["state"]
             else:
-                sums = self._features(k.to(wide), W).mT @ _with_ones(v.to(wide), context.memory_padding)
+                sums = self._features(k.to(wide), W).mT @ _with_ones(v.to(wide), context.get("memory_padding"))
             if slot is not None:
                 slot["state"] = sums
             summed = self._features(q.to(wide), W) @ sums
@@ -234,6 +235,10 @@ class RandomFeatureAttention(RandomFeatureBlock):
         if slot is not None:
             slot["state"] = state
         return out
+
+    @classmethod
+    def states(cls, config: RandomFeatureAttentionConfig) -> Mapping[str, str]:
+        return {"state": "B H M D"}
 
     @classmethod
     def cost(cls, config: RandomFeatureAttentionConfig, shape: Shape) -> Cost:

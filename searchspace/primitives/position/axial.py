@@ -82,7 +82,7 @@ class Axial(NoPosition):
         self.columns = nn.Parameter(0.02 * torch.randn(config.columns, second))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [B, T, C], positions: [T] -> [B, T, C]. Raises ValueError if a position is beyond the grid."""
+        """x: [B, T, C], positions: [T] or [B, T] -> [B, T, C]. Raises ValueError if a position is beyond the grid."""
         config = self.config
         # A compiled graph cannot read values; there the look-up itself fails.
         last = 0 if torch.compiler.is_compiling() else int(positions.max())
@@ -93,7 +93,7 @@ class Axial(NoPosition):
             )
         row = F.embedding(positions // config.columns, self.rows)
         column = F.embedding(positions % config.columns, self.columns)
-        return x + (row + column if config.combine == "sum" else torch.cat([row, column], dim=1))
+        return x + (row + column if config.combine == "sum" else torch.cat([row, column], dim=-1))
 
     @classmethod
     def cost(cls, config: AxialConfig, shape: Shape) -> Cost:

@@ -71,7 +71,7 @@ class Grid(NoPosition):
             self.columns = nn.Parameter(0.02 * torch.randn(config.columns, config.dim))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [B, T, C], positions: [T] -> [B, T, C]. Raises ValueError if a position is beyond the grid."""
+        """x: [B, T, C], positions: [T] or [B, T] -> [B, T, C]. Raises ValueError if a position is beyond the grid."""
         places = positions - int(self.config.first)
         self._check(places)
         on_grid = places.clamp(min=0)
@@ -80,8 +80,8 @@ class Grid(NoPosition):
             vectors = F.embedding(row, self.rows) + F.embedding(column, self.columns)
         else:
             wide = torch.promote_types(x.dtype, torch.float32)
-            vectors = torch.cat([sinusoid(p, x.shape[2] // 2, dtype=wide) for p in (row, column)], dim=1).to(x.dtype)
-        return x + (vectors.masked_fill((places < 0)[:, None], 0) if self.config.first else vectors)
+            vectors = torch.cat([sinusoid(p, x.shape[2] // 2, dtype=wide) for p in (row, column)], dim=-1).to(x.dtype)
+        return x + (vectors.masked_fill((places < 0)[..., None], 0) if self.config.first else vectors)
 
     def _check(self, places: Tensor) -> None:
         rows, columns = self.config.rows, self.config.columns

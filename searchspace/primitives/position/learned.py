@@ -60,7 +60,7 @@ class Learned(NoPosition):
         self.table = nn.Parameter(0.02 * torch.randn(config.length, config.dim))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [B, T, C], positions: [T] -> [B, T, C]. Raises ValueError if a position is beyond the table."""
+        """x: [B, T, C], positions: [T] or [B, T] -> [B, T, C]. Raises ValueError if a position is beyond the table."""
         # A compiled graph cannot read values; there the look-up itself fails.
         last = 0 if torch.compiler.is_compiling() else int(positions.max())
         if last >= self.config.length:

@@ -31,11 +31,11 @@ class NoPosition(Primitive):
         self.config = config
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [B, T, C], positions: [T] -> [B, T, C], added to the input."""
+        """x: [B, T, C], positions: [T] or [B, T] -> [B, T, C], added to the input."""
         return x
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
-        """heads: [B, H, T, D], positions: [T] -> [B, H, T, D], queries or keys."""
+        """heads: [B, H, T, D], positions: [T] or [B, T] -> [B, H, T, D], queries or keys."""
         return heads
 
     def bias(self, heads: int, queries: Tensor, keys: Tensor) -> Tensor | None:

@@ -51,8 +51,13 @@ class Rotary(NoPosition):
     """A rotation of queries and keys by position, without parameters."""
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
-        """heads: [B, H, T, D], positions: [T] -> [B, H, T, D]. Angles are computed in float32 or wider.
+        """heads: [B, H, T, D], positions: [T] or [B, T] -> [B, H, T, D]. Angles are computed in float32 or wider.
 
         Raises ValueError if D is odd.
         """
-        return rotary(heads, positions, self.config.base, self.config.layout)
+        if positions.dim() == 1:
+            return rotary(heads, positions, self.config.base, self.config.layout)
+        B, H, T, D = heads.shape  # one long sequence, because the operation has one list of positions for all
+        line = heads.transpose(0, 1).reshape(1, H, B * T, D)
+        turned = rotary(line, positions.flatten(), self.config.base, self.config.layout)
+        return turned.view(H, B, T, D).transpose(0, 1)

@@ -53,7 +53,7 @@ class Sinusoidal(NoPosition):
     """Fixed waves, added to the input."""
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [B, T, C], positions: [T] -> [B, T, C]."""
+        """x: [B, T, C], positions: [T] or [B, T] -> [B, T, C]."""
         wide = torch.promote_types(x.dtype, torch.float32)
         return x + sinusoid(positions, x.shape[2], self.config.layout, dtype=wide).to(x.dtype)
 
@@ -61,9 +61,9 @@ class Sinusoidal(NoPosition):
 def sinusoid(
     positions: Tensor, dim: int, layout: Layout = "interleaved", *, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """positions: [T] -> [T, dim], the waves at these positions."""
+    """positions: [...] -> [..., dim], the waves at these positions."""
     m = torch.arange(dim // 2, device=positions.device, dtype=dtype)
     # With two channels there is one wave in both layouts; the maximum avoids the exponent 0 / 0.
     exponents = m / (dim / 2) if layout == "interleaved" else m / max(dim / 2 - 1, 1)
-    angles = positions.to(dtype)[:, None] * 10000.0**-exponents  # [T, dim / 2]
-    return torch.stack([angles.sin(), angles.cos()], dim=2 if layout == "interleaved" else 1).flatten(1)
+    angles = positions.to(dtype)[..., None] * 10000.0**-exponents  # [..., dim / 2]
+    return torch.stack([angles.sin(), angles.cos()], dim=-1 if layout == "interleaved" else -2).flatten(-2)

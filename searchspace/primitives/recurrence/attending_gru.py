@@ -25,6 +25,7 @@ B batch, T time, S positions of the memory, A width of the scoring network, C wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -135,7 +136,7 @@ class AttendingGRU(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context has no memory."""
         H, paper = self.config.width, self.config.paper
-        slot = context.slot()
+        slot = context.slot(self)
         entered = self._read(slot) if slot else self._entered(x, context)
         projected = self.input(x)
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -189,9 +190,9 @@ class AttendingGRU(Primitive):
 
     def _entered(self, x: Tensor, context: Context) -> _Entered:
         """The same before the first position."""
-        memory, real = context.memory, context.memory_padding
+        memory, real = context.get("memory"), context.get("memory_padding")
         if memory is None:
-            raise ValueError("attending_gru needs the encoder's output in the context, but context.memory is None.")
+            raise ValueError("attending_gru needs the encoder's output, but the context has no lane 'memory'.")
         if self.start is None:
             s = memory.new_zeros(memory.shape[0], self.config.width)
         else:
@@ -201,6 +202,10 @@ class AttendingGRU(Primitive):
                 ends.insert(0, _at_end(memory, real, last=True)[:, :half])
             s = self.start(torch.cat(ends, dim=1)).tanh()
         return _Entered(self.key(memory), memory, real, s, torch.zeros_like(s))
+
+    @classmethod
+    def states(cls, config: AttendingGRUConfig) -> Mapping[str, str]:
+        return {"keys": "B S A", "memory": "B S C", "real": "B S", "s": "B H", "o": "B H"}
 
     @classmethod
     def cost(cls, config: AttendingGRUConfig, shape: Shape) -> Cost:

@@ -47,6 +47,14 @@ def check_start(start: Start, memory: bool) -> None:
         raise ValueError("start='memory' needs the encoder's states, but this model has no encoder; use start='zeros'.")
 
 
+FINAL = "final."  # how the names of these lanes start
+
+
+def final(number: int, name: str) -> str:
+    """The lane of the last state `name` of recurrent block `number` of the encoder, [B, N * H]."""
+    return f"{FINAL}{number}.{name}"
+
+
 class Ends:
     """The first and last states of a block. `number` counts the blocks of the model that start from, or leave, final
     states.
@@ -67,19 +75,18 @@ class Ends:
         """
         if slot:
             return [slot[name][None] for name in names]
-        if not self.starts or self.number >= len(context.finals):
+        finals = [context.get(final(self.number, name)) for name in names] if self.starts else []  # each [B, N * H]
+        if not finals or finals[0] is None:
             return [zeros for _ in names]
-        final = context.finals[self.number]  # each [B, N * H]
-        return [final[name].to(zeros.dtype).unflatten(1, (len(zeros), -1)).transpose(0, 1) for name in names]
+        return [state.to(zeros.dtype).unflatten(1, (len(zeros), -1)).transpose(0, 1) for state in finals]
 
     def last(self, context: Context, slot: dict[str, Tensor] | None, **states: Tensor) -> None:
         """Keep the states after the last position, [N, B, H], for the next piece or for the decoder."""
         if slot is not None:  # copies, because slices would keep all states in memory
             slot |= {name: state[0].clone() for name, state in states.items()}
         if self.ends:
-            missing = self.number + 1 - len(context.finals)
-            context.finals.extend({} for _ in range(missing))
-            context.finals[self.number] = {n: s.transpose(0, 1).flatten(1).clone() for n, s in states.items()}
+            for name, state in states.items():
+                context.write(final(self.number, name), state.transpose(0, 1).flatten(1).clone(), "B H")
 
 
 def by_time(inputs: Tensor, padding: Tensor | None, count: int) -> tuple[Tensor, Tensor | None]:

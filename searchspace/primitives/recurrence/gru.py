@@ -14,6 +14,7 @@ width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -98,7 +99,7 @@ class GRU(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         N, H = self.config.layout
-        slot = context.slot(causal=N == 1)
+        slot = context.slot(self, causal=N == 1)
         projected = self.input(x)
         inputs, mask = by_time(projected, context.padding, N)
         (h,) = self.ends.first(("h",), inputs.new_zeros(*inputs.shape[1:3], H), context, slot)
@@ -107,6 +108,10 @@ class GRU(Primitive):
         self.ends.last(context, slot, h=hs[-1])
         out = by_batch(hs, projected.dtype)
         return self.dropout(out if self.output is None else self.output(out))
+
+    @classmethod
+    def states(cls, config: GRUConfig) -> Mapping[str, str]:
+        return {"h": "B H"}
 
     @classmethod
     def cost(cls, config: GRUConfig, shape: Shape) -> Cost:

@@ -14,6 +14,7 @@ N directions, H width of the state of one direction, C / N by default, C model w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -101,7 +102,7 @@ class LSTM(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         N, H = self.config.layout
-        slot = context.slot(causal=N == 1)
+        slot = context.slot(self, causal=N == 1)
         zeros = x.new_zeros(N, x.shape[0], H, dtype=torch.promote_types(x.dtype, torch.float32))
         h, c = self.ends.first(("h", "c"), zeros, context, slot)
         if self._fuses(x, context):
@@ -121,6 +122,10 @@ class LSTM(Primitive):
         plain = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and context.padding is None
         plain = plain and torch.backends.mkldnn.is_available()
         return plain and x.shape[1] > 1 and x.dtype == self.recurrent.dtype == torch.float32
+
+    @classmethod
+    def states(cls, config: LSTMConfig) -> Mapping[str, str]:
+        return {"h": "B H", "c": "B H"}
 
     @classmethod
     def cost(cls, config: LSTMConfig, shape: Shape) -> Cost:

@@ -24,6 +24,7 @@ time, H heads, D width of one head, S longest span, R ramp, C = H * D model widt
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -119,13 +120,13 @@ class AdaptiveSpanAttention(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
-        slot = context.slot(causal=config.causal)
+        slot = context.slot(self, causal=config.causal)
         q, k, v = (split(part, config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         z = self._spans(x)
         mean = self._mean(z, context.padding)
         context.report("attention_span", mean)
         if self.training:
-            context.losses.append(config.span_weight * mean)
+            context.add_loss("attention_span", config.span_weight * mean)
         if slot is not None:
             k, v = _remember(slot, "k", k, config.span), _remember(slot, "v", v, config.span)
         out = span_attention(
@@ -170,6 +171,10 @@ class AdaptiveSpanAttention(Primitive):
         if self.config.dynamic or self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self.config.span
         return min(self.config.span, math.ceil(float(z.max())) + self.config.ramp)
+
+    @classmethod
+    def states(cls, config: AdaptiveSpanAttentionConfig) -> Mapping[str, str]:
+        return {"k": "B H W D", "v": "B H W D"}
 
     @classmethod
     def cost(cls, config: AdaptiveSpanAttentionConfig, shape: Shape) -> Cost:

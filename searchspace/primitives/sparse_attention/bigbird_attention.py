@@ -103,7 +103,7 @@ class BigbirdAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
-        context.slot(causal=False)
+        context.slot(self, causal=False)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         if context.position is not None:
             positions = places(x, context)

@@ -28,6 +28,7 @@ long-short-transformer has both. B batch, T time, N chunks, H heads, D width of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -203,7 +204,7 @@ class CausalLongShortAttention(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]."""
         config, T = self.config, x.shape[1]
-        slot = context.slot()
+        slot = context.slot(self)
         q = split(self.query(x), config.heads) * (config.dim // config.heads) ** -0.5
         if config.mixed:
             start = context.streams.length if context.streams else 0
@@ -359,6 +360,11 @@ class CausalLongShortAttention(Primitive):
         """The projected waves of the distances, [H, distances, D], the farthest first."""
         R = waves(falling(read.distances - 1, read.distances, x.device), self.config.dim, x.dtype)
         return position(R).unflatten(1, (self.config.heads, -1)).transpose(0, 1)
+
+    @classmethod
+    def states(cls, config: CausalLongShortAttentionConfig) -> Mapping[str, str]:
+        far = "B T C" if config.chunks is None else "B W C"
+        return {"near": "B W C", "far": far, "open": "B W C", "inputs": "B W C"}
 
     @classmethod
     def cost(cls, config: CausalLongShortAttentionConfig, shape: Shape) -> Cost:

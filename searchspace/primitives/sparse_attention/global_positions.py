@@ -33,7 +33,7 @@ class Marks:
         Raises ValueError if a sequence has more than `most`, or the marks have another shape.
         """
         B, T, _ = x.shape
-        marked = context.global_positions
+        marked = context.get("global_positions")
         if marked is None:
             marked = (torch.arange(T, device=x.device) < most).expand(B, T)
         elif marked.shape != (B, T):
@@ -77,12 +77,6 @@ class Marks:
         T = self.marked.shape[1]
         distance = torch.arange(T, device=table.device) - self.at[:, :, None]
         return by_distance(table, distance[:, None] + T - 1)
-
-    def rotated(self, position: PositionModule, q: Tensor, positions: Tensor) -> Tensor:
-        """q: [B, H, g, D] at the global positions, positions: [T] of the sequence -> the rotated q."""
-        B, H, g, D = q.shape
-        rows = q.transpose(0, 1).reshape(1, H, B * g, D)  # one long sequence, because positions are [T] for all
-        return position.rotate(rows, positions[self.at].flatten()).view(H, B, g, D).transpose(0, 1)
 
     def put(self, rows: Tensor, out: Tensor) -> Tensor:
         """out: [B, H, T, D] with the results `rows`, [B, H, g, D], at the global positions."""

@@ -119,7 +119,7 @@ class LongShortAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
-        context.slot(causal=False)
+        context.slot(self, causal=False)
         q, both = split(self.query(x), self.config.heads), self.key_value(x)
         read = self._with_class if self.config.class_token else self._positions
         out = read(q, both, x, context.padding)

@@ -103,7 +103,7 @@ class LongformerAttention(Primitive):
 
         Raises ValueError if the context is streaming, or marks more than g positions of a sequence.
         """
-        context.slot(causal=False)
+        context.slot(self, causal=False)
         g, T = self.config.global_tokens, x.shape[1]
         if self.config.global_at == "context":
             return self.output(merge(self._marked(x, context)))
@@ -142,7 +142,7 @@ class LongformerAttention(Primitive):
         q = split(self.global_query(marks.rows(x)), H)
         k, v = (split(half, H) for half in self.global_key_value(x).chunk(2, dim=2))
         if position is not None:
-            q, k = marks.rotated(position, q, positions), position.rotate(k, positions)
+            q, k = position.rotate(q, positions[marks.at]), position.rotate(k, positions)
         if table is None:
             rows = attention(q, k, v, keys=padding, dropout=self._dropout)
         else:

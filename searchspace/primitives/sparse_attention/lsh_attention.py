@@ -150,7 +150,7 @@ class LshAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if the context is streaming."""
-        context.slot(causal=False)
+        context.slot(self, causal=False)
         q, v = (split(half, self.config.heads) for half in self.query_value(x).chunk(2, dim=2))
         wide = torch.promote_types(q.dtype, torch.float32)
         # Half precision cannot represent the logits of masked keys, and its rounding changes many hashes.

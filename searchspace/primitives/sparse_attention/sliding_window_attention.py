@@ -9,6 +9,7 @@ batch, T time, H heads, G key and value heads, D width of one head, C = H * D mo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -91,7 +92,7 @@ class SlidingWindowAttention(Primitive):
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]. Raises ValueError if it is not causal and the context is streaming."""
         config = self.config
-        slot = context.slot(causal=config.causal)
+        slot = context.slot(self, causal=config.causal)
         q = split(self.query(x), config.heads)
         k, v = (split(half, config.groups) for half in self.key_value(x).chunk(2, dim=2))  # each [B, G, T, D]
         if context.position is not None:
@@ -135,6 +136,10 @@ class SlidingWindowAttention(Primitive):
         keys = torch.arange(left + 1 + right, device=device) * dilation
         bias = context.position.bias(self.config.heads, keys[left : left + 1], keys)
         return None if bias is None else bias[:, 0]
+
+    @classmethod
+    def states(cls, config: SlidingWindowAttentionConfig) -> Mapping[str, str]:
+        return {"k": "B H W D", "v": "B H W D"}
 
     @classmethod
     def cost(cls, config: SlidingWindowAttentionConfig, shape: Shape) -> Cost:

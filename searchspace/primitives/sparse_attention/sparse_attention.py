@@ -16,6 +16,7 @@ read. strided: all keys and values, or the last l - 1 for "first". fixed: the su
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -145,7 +146,7 @@ class SparseAttention(Primitive):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """x: [B, T, C] -> [B, T, C]."""
-        slot = context.slot()
+        slot = context.slot(self)
         q, k, v = (split(part, self.config.heads) for part in self.query_key_value(x).chunk(3, dim=2))
         if context.position is not None:
             positions = places(x, context)
@@ -179,6 +180,11 @@ class SparseAttention(Primitive):
         steps = torch.arange(max(length, self.pattern.window), device=device)
         bias = context.position.bias(self.config.heads, steps[-1:], steps)
         return None if bias is None else bias[:, 0].flip(1)
+
+    @classmethod
+    def states(cls, config: SparseAttentionConfig) -> Mapping[str, str]:
+        axes = {heads.start: "B H W D" if part == "first" else "B H T D" for part, heads in config.parts}
+        return {f"{name}{start}": each for start, each in axes.items() for name in ("k", "v")}
 
     @classmethod
     def cost(cls, config: SparseAttentionConfig, shape: Shape) -> Cost:
