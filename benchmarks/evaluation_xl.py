@@ -96,7 +96,7 @@ def full_memory(remembering: nn.Module, segment: torch.Tensor, length: int) -> S
     streams = Streams()
     remembering(segment, Context(streams=streams))
     streams.length = SEGMENT * -(-length // SEGMENT)
-    for slot in streams.slots:
+    for slot in streams.slots.values():
         for name, kept in slot.items():
             slot[name] = torch.randn(*kept.shape[:2], length, kept.shape[3])
     return streams

@@ -135,7 +135,7 @@ class Tried:
             whole = model(*self.inputs)
             context = Context(streams=Streams())
             if len(self.inputs) > 1:
-                context.memory = model.encode(self.inputs[0], context)
+                model.encode(self.inputs[0], context)
             parts = [_read(model, piece, context) for piece in pieces(self.inputs[-1])]
         worst = (torch.cat(parts, dim=1) - whole).abs().max() / whole.abs().max().clamp(min=1e-3)
         assert worst <= CLOSE, f"pieces differ from the whole by {worst:.1e} of its largest value"
@@ -149,7 +149,7 @@ class Tried:
 
 
 def _read(model: Any, piece: Tensor, context: Context) -> Tensor:
-    return model(piece, context) if context.memory is None else model.decode(piece, context)
+    return model(piece, context) if context.get("memory") is None else model.decode(piece, context)
 
 
 def pieces(tokens: Tensor) -> Iterator[Tensor]:

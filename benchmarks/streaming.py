@@ -116,13 +116,13 @@ def read(model: nn.Module, contexts: tuple[int, ...], grows: bool) -> dict[int, 
             model(torch.randint(256, (1, PIECE)), Context(streams=streams))
         snapshots[length] = Streams()
         snapshots[length].length = length
-        snapshots[length].slots = [dict(slot) for slot in streams.slots]
+        snapshots[length].slots = {key: dict(slot) for key, slot in streams.slots.items()}
     return snapshots
 
 
 def longer(streams: Streams, length: int) -> None:
     """Extend a stream with random keys and values to the size for `length` positions."""
-    for slot in streams.slots:
+    for slot in streams.slots.values():
         slot.update({name: torch.randn(*kept.shape[:2], length, kept.shape[3]) for name, kept in slot.items()})
     streams.length = length
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 from searchspace.cost import Cost, Shape, total
+from searchspace.errors import nearest
 from searchspace.registry import Configured
 
 NOTHING = Cost()
@@ -205,6 +206,44 @@ def configured_below(value: Any) -> Iterator[Configured]:
 def blocks_below(blocks: tuple[Configured, ...]) -> Iterator[Configured]:
     """All blocks in `blocks`, without norms and positions, depth first."""
     return (below for below in configured_below(blocks) if below.type.role == "block")
+
+
+class Unwritten(ValueError):
+    """A block reads a lane that nothing before it writes. steps: fields and places that lead from the model to it."""
+
+    def __init__(self, message: str, steps: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.steps = steps
+
+
+def check_lanes(blocks: Mapping[str, tuple[Configured, ...]], given: Iterable[str] = ()) -> set[str]:
+    """The lanes that `blocks`, the fields of a model in the order of its pass, write, and those that are `given`.
+
+    Raises Unwritten if a block reads a lane that no earlier block writes.
+    """
+    written = set(given)
+    for name, value in blocks.items():
+        for steps, block in _placed(value, (name,)):
+            module = block.type.module
+            for lane in module.reads(block.config) if block.type.role == "block" else ():
+                if lane not in written:
+                    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)[1:]
+                    known = f"Written before it: {', '.join(sorted(written)) or 'nothing'}."
+                    message = f"{place}: {block.type.name} reads the lane {lane!r}, but no earlier block writes it."
+                    raise Unwritten(f"{message}{nearest(lane, written)} {known}", steps)
+            written |= {*module.writes(block.config)} if block.type.role == "block" else set()
+    return written
+
+
+def _placed(value: Any, steps: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Configured]]:
+    """All configured blocks in `value` in the order of the pass, each after the blocks in it, with the way to it."""
+    if isinstance(value, Configured):
+        for field in fields(value.config):
+            yield from _placed(getattr(value.config, field.name), (*steps, field.name))
+        yield steps, value
+    elif isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from _placed(item, (*steps, number))
 
 
 @lru_cache(maxsize=1024)

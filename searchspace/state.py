@@ -76,7 +76,7 @@ class Streams:
         """Divides what the calls of `block` kept for the whole batch among the rows, before they read on alone."""
         path = getattr(block, "path", type(block).__name__)
         for key in [key for key in self.slots if key == path or key.startswith((f"{path}#", f"{path}."))]:
-            slot, types = self.slots.pop(key), self.types[key]
+            slot, types = self.slots.pop(key), self.types.get(key, {})
             for b, row in enumerate(self.rows):
                 row.slots[key] = {name: tensor[b : b + 1].clone() for name, tensor in slot.items()}
                 row.types[key] = types
@@ -86,7 +86,7 @@ class Streams:
         for state in (self, *self.rows):
             for key, slot in state.slots.items():
                 for name in slot:
-                    yield slot, name, state.types[key].get(name, "B")
+                    yield slot, name, state.types.get(key, {}).get(name, "B")
 
     def reorder(self, index: Tensor) -> None:
         """Permutes the batch of every state, as beam search does; index: [B] of int64."""

@@ -126,7 +126,9 @@ def _with_state(architecture: Architecture, net: nn.Module) -> Programs:
     made = _exported(architecture, prompt, inputs, _dynamic(inputs))
     step, states = Step(net, layout, pair=pair), tuple(steps.names(layout, pair=pair))
     arguments = (inputs[-1][:, :1].clone(), *state)
-    decode = _exported(architecture, step, arguments, ({0: torch.export.Dim.DYNAMIC}, tuple(map(steps.sizes, states))))
+    decode = _exported(
+        architecture, step, arguments, ({0: torch.export.Dim.DYNAMIC}, tuple(steps.sizes(layout, pair=pair)))
+    )
     return Programs(made, decode, _input_names(architecture), states, "", inputs, (prompt, step))
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nas.errors import UsageError
 from searchspace.contract import Context, Streams
+from searchspace.lanes import of_rows
 
 
 class TooLong(UsageError):
@@ -46,7 +47,7 @@ class SequenceReader:
             if source is None:
                 raise UsageError("An encoder-decoder needs a source to read.")
             with _positions():
-                self.context.memory = model.encode(source, self.context)  # type: ignore[operator]
+                model.encode(source, self.context)  # type: ignore[operator]
         self.read: Tensor | None = None
 
     def feed(self, symbols: Tensor) -> Tensor:
@@ -67,6 +68,4 @@ class SequenceReader:
             self.context.streams.reorder(index)
         if self.read is not None:
             self.read = self.read[index]
-        if self.context.memory is not None:
-            self.context.memory = self.context.memory[index]
-        self.context.finals = [{name: each[index] for name, each in last.items()} for last in self.context.finals]
+        self.context = self.context.mapped(of_rows(index))

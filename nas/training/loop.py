@@ -77,7 +77,11 @@ class Training:
             "optimiser": self.optimiser.state_dict(),
             "scaler": self.scaler.state_dict(),
             "step": self.step,
-            **({} if self.streams is None else {"slots": self.streams.slots, "read": self.streams.length}),
+            **(
+                {}
+                if self.streams is None
+                else {"slots": self.streams.slots, "types": self.streams.types, "read": self.streams.length}
+            ),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -88,7 +92,8 @@ class Training:
         self.step = state["step"]
         if "slots" in state:
             self.streams = Streams()
-            self.streams.slots, self.streams.length = place(state["slots"], self.device), state["read"]
+            self.streams.slots, self.streams.types = place(state["slots"], self.device), state["types"]
+            self.streams.length = state["read"]
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)

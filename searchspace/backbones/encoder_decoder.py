@@ -24,7 +24,7 @@ from searchspace.checks import at_least, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
-from searchspace.parts import PROBE, Composite, Part, after, check_lengths, configured_below, in_order
+from searchspace.parts import PROBE, Composite, Part, after, check_lanes, check_lengths, configured_below, in_order
 from searchspace.primitives.recurrence.directions import FINAL
 from searchspace.published import Published
 from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
@@ -68,6 +68,8 @@ class EncoderDecoderConfig:
                 "give its hourglass a decoder."
             )
         started = handed_over(self.encoder, self.decoder)
+        finals = check_lanes({"encoder": self.encoder}) & {FINAL}
+        check_lanes({"decoder": self.decoder}, {"memory", *finals})
         if any(_reads_memory(block) for block in configured_below(self.decoder)):
             return
         if not started:
@@ -127,7 +129,7 @@ class EncoderDecoder(Composite, nn.Module):
         inner = entered(inner, source, self.position)
         x = self._embedded(source, inner, self.embedding if self.source is None else self.source)
         outer.write("memory", self.encoder_norm(self.encoder(x, inner), inner), "B S C")
-        outer.lanes.update({name: lane for name, lane in inner.lanes.items() if name.startswith(FINAL)})
+        outer.lanes.update({name: lane for name, lane in inner.lanes.items() if name.startswith(f"{FINAL}.")})
         return outer.read("memory")
 
     def decode(self, target: Tensor, context: Context) -> Tensor:
@@ -135,7 +137,7 @@ class EncoderDecoder(Composite, nn.Module):
 
         Raises ValueError if the memory or the encoder's final states are missing, or a block cannot stream.
         """
-        finals = {name.rpartition(".")[0] for name in context.lanes if name.startswith(FINAL)}
+        finals = {name.rpartition(".")[0] for name in context.lanes if name.startswith(f"{FINAL}.")}
         first = context.streams is None or not context.streams.length
         if context.get("memory") is None or (first and len(finals) < self.started):
             raise ValueError(

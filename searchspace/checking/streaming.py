@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from searchspace.checking.cases import B, Case, S, cases, context, drawn, stream
 from searchspace.checking.contract import Check, ensure, near
 from searchspace.contract import Context, Streams
-from searchspace.state import kind
 from searchspace.cost import Shape
+from searchspace.state import kind
 from searchspace.testing import primitives
 
 DIFFERS = "reading in pieces of {} differs from reading at once"
@@ -96,7 +96,9 @@ def state_takes_the_bytes_that_were_declared(case: Case) -> None:
                 shape = Shape(batch=B, length=streams.length, memory=S, element_bytes=x.element_size())
                 declared, has, read = case.configured.cost(shape).state_bytes, streams.nbytes(), streams.length
                 ensure(has == declared, f"after {read} positions of {dtype}: {declared} bytes declared, {has} kept")
-                held = sum(state.untyped_storage().nbytes() for slot in streams.slots.values() for state in slot.values())
+                held = sum(
+                    state.untyped_storage().nbytes() for slot in streams.slots.values() for state in slot.values()
+                )
                 ensure(held == has, f"a slice of {has} bytes keeps a tensor of {held} bytes alive")
 
 

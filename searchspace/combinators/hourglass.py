@@ -34,7 +34,7 @@ from searchspace.contract import Capabilities, Context, Primitive, given
 from searchspace.cost import Shape
 from searchspace.lanes import axis
 from searchspace.parts import Composite, Part, in_order
-from searchspace.primitives.attention.heads import Source, places, put_source
+from searchspace.primitives.attention.heads import Source, places, with_source
 from searchspace.published import Published
 from searchspace.registry import Blocks, Branches, Configured, primitive
 
@@ -139,7 +139,7 @@ class Hourglass(Composite, Primitive):
         """
         inner = self.pooling.context(x, context)
         if self.config.pool_query_only:
-            put_source(inner, Source(x, places(x, context), context.padding, context.get("segments")))
+            inner = with_source(inner, Source(x, places(x, context), context.padding, context.get("segments")))
         return self.pooling.sequence(x, None if self.config.pool_padding else context.padding), inner
 
     @classmethod

@@ -52,8 +52,8 @@ class Pooling:
         return highest.masked_fill(~real.any(2), 0)
 
     def context(self, x: Tensor, context: Context) -> Context:
-        """The context of x: [B, T, C] after pooling. A pooled position has a mark, such as that of a global position, if
-        one of its pair has it, the whole number of the first of its pair, such as its segment, and the pooled numbers.
+        """The context of x: [B, T, C] after pooling. A pooled position has the mark of a global position, or another
+        mark, if one of its pair has it; it has the segment, or another whole number, of the first of its pair.
         """
         padding = context.padding
         if padding is not None:

@@ -7,7 +7,7 @@ with some of them stays, and sampling avoids the invalid combinations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,7 +73,8 @@ class _Reading:
         try:
             registry.configure(block, given, role, self.made)
         except (ValueError, ArithmeticError) as error:
-            found.append(Problem(str(error), block.mark, self.path_of(block)))
+            at = _at(block, getattr(error, "steps", ()))
+            found.append(Problem(str(error), at.mark, self.path_of(at)))
         return found
 
     def below(self, kind: BlockType, block: Block, around: _Around) -> Iterator[tuple[str, Value, _Around]]:
@@ -218,6 +219,14 @@ def _handed(kind: BlockType, model: Block) -> GivenBy:
     if not has_holes(width):
         return kind.module.given(known)
     return {name: replace(given, dim=width) for name, given in kind.module.given({**known, "width": 1}).items()}
+
+
+def _at(block: Block, steps: Iterable[str | int]) -> Block:
+    """The block in `block` to which `steps` lead: names of fields, and places in lists."""
+    value: Any = block
+    for step in steps:
+        value = value.fields[step] if isinstance(step, str) else value[step]
+    return value if isinstance(value, Block) else block
 
 
 def _blocks_in(value: Value) -> list[Block]:

@@ -36,7 +36,7 @@ def test_a_joining_step_joins_the_newest_keys_and_others_do_not():
     model(torch.zeros(1, 8, dtype=torch.long), Context(streams=streams))
     step = streaming.step(model, streams)
     step()
-    assert streams.slots[0]["k_new"].shape[2] == 1
+    assert next(iter(streams.slots.values()))["k_new"].shape[2] == 1
     streaming.joining(step)
-    assert "k_new" not in streams.slots[0]
-    assert streams.slots[0]["k"].shape[2] == 10
+    assert "k_new" not in next(iter(streams.slots.values()))
+    assert next(iter(streams.slots.values()))["k"].shape[2] == 10

@@ -126,6 +126,10 @@ class AdditiveAttention(Primitive):
         return states if self.value is None else self.value(states)
 
     @classmethod
+    def reads(cls, config: AdditiveAttentionConfig) -> tuple[str, ...]:
+        return ("memory",) if config.over == "memory" else ()
+
+    @classmethod
     def states(cls, config: AdditiveAttentionConfig) -> Mapping[str, str]:
         axes = "B S C" if config.over == "memory" else "B T C"
         return {"k": axes, "v": axes, "padding": "B S"}

@@ -135,6 +135,10 @@ class Attention(Primitive):
         return self.config.dropout if self.training else 0.0
 
     @classmethod
+    def reads(cls, config: AttentionConfig) -> tuple[str, ...]:
+        return ("memory",) if config.over == "memory" else ()
+
+    @classmethod
     def states(cls, config: AttentionConfig) -> Mapping[str, str]:
         if config.over == "memory":
             return {"k": "B G S D", "v": "B G S D", "padding": "B S"}

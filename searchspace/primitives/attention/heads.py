@@ -5,7 +5,7 @@ B batch, T time, H heads, D width of one head, C = H * D model width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -46,11 +46,13 @@ class Source:
     segments: Tensor | None = None
 
 
-def put_source(context: Context, source: Source) -> None:
-    """Puts a longer sequence into the context, from which the next attention reads its keys."""
+def with_source(context: Context, source: Source) -> Context:
+    """A copy of the context, in which the next attention reads its keys from a longer sequence."""
+    inner = replace(context, lanes=dict(context.lanes))
     for name, axes in (("x", "B S C"), ("positions", "S"), ("padding", "B S"), ("segments", "B S")):
         if (tensor := getattr(source, name)) is not None:
-            context.write(f"source.{name}", tensor, axes)
+            inner.write(f"source.{name}", tensor, axes)
+    return inner
 
 
 def take_source(context: Context) -> Source | None:

@@ -146,6 +146,10 @@ class NadarayaWatson(Primitive):
         return [y] if self.key_value is None else list(self.key_value(y).chunk(2, dim=2))
 
     @classmethod
+    def reads(cls, config: NadarayaWatsonConfig) -> tuple[str, ...]:
+        return ("memory",) if config.over == "memory" else ()
+
+    @classmethod
     def states(cls, config: NadarayaWatsonConfig) -> Mapping[str, str]:
         axes = "B S C" if config.over == "memory" else "B T C"
         return {"k": axes, "v": axes, "padding": "B S"}

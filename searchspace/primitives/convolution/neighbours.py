@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from searchspace.contract import Context, Primitive
 from searchspace.cost import Cost, Shape
 
-
 TAIL = {"tail": "B W C"}  # the axes of the state of a block that calls `with_neighbours`
 
 

@@ -120,6 +120,10 @@ class LinearAttention(Primitive):
         return zip(*(p.split(widths) for p in parameters), strict=True)
 
     @classmethod
+    def reads(cls, config: LinearAttentionConfig) -> tuple[str, ...]:
+        return ("memory",) if config.over == "memory" else ()
+
+    @classmethod
     def states(cls, config: LinearAttentionConfig) -> Mapping[str, str]:
         return {"state": "B H M D"}
 

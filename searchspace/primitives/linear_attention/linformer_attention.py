@@ -226,6 +226,10 @@ class LinformerAttention(Primitive):
         return E, F
 
     @classmethod
+    def reads(cls, config: LinformerAttentionConfig) -> tuple[str, ...]:
+        return ("memory",) if config.over == "memory" else ()
+
+    @classmethod
     def states(cls, config: LinformerAttentionConfig) -> Mapping[str, str]:
         return {"k": "B G N D", "v": "B G N D"}
 

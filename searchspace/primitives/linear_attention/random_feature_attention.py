@@ -237,6 +237,10 @@ class RandomFeatureAttention(RandomFeatureBlock):
         return out
 
     @classmethod
+    def reads(cls, config: RandomFeatureAttentionConfig) -> tuple[str, ...]:
+        return ("memory",) if config.over == "memory" else ()
+
+    @classmethod
     def states(cls, config: RandomFeatureAttentionConfig) -> Mapping[str, str]:
         return {"state": "B H M D"}
 

@@ -204,6 +204,10 @@ class AttendingGRU(Primitive):
         return _Entered(self.key(memory), memory, real, s, torch.zeros_like(s))
 
     @classmethod
+    def reads(cls, config: AttendingGRUConfig) -> tuple[str, ...]:
+        return ("memory",)
+
+    @classmethod
     def states(cls, config: AttendingGRUConfig) -> Mapping[str, str]:
         return {"keys": "B S A", "memory": "B S C", "real": "B S", "s": "B H", "o": "B H"}
 

@@ -47,12 +47,12 @@ def check_start(start: Start, memory: bool) -> None:
         raise ValueError("start='memory' needs the encoder's states, but this model has no encoder; use start='zeros'.")
 
 
-FINAL = "final."  # how the names of these lanes start
+FINAL = "final"
 
 
 def final(number: int, name: str) -> str:
     """The lane of the last state `name` of recurrent block `number` of the encoder, [B, N * H]."""
-    return f"{FINAL}{number}.{name}"
+    return f"{FINAL}.{number}.{name}"
 
 
 class Ends:

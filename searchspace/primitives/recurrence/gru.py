@@ -26,6 +26,7 @@ from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
 from searchspace.primitives.recurrence.directions import (
+    FINAL,
     Directions,
     Ends,
     Start,
@@ -108,6 +109,14 @@ class GRU(Primitive):
         self.ends.last(context, slot, h=hs[-1])
         out = by_batch(hs, projected.dtype)
         return self.dropout(out if self.output is None else self.output(out))
+
+    @classmethod
+    def reads(cls, config: GRUConfig) -> tuple[str, ...]:
+        return (FINAL,) if config.start == "memory" else ()
+
+    @classmethod
+    def writes(cls, config: GRUConfig) -> tuple[str, ...]:
+        return () if config.causal or config.memory else (FINAL,)
 
     @classmethod
     def states(cls, config: GRUConfig) -> Mapping[str, str]:

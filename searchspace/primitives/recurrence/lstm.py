@@ -25,6 +25,7 @@ from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
 from searchspace.cost import Cost, Shape, linear, matmul
 from searchspace.primitives.recurrence.directions import (
+    FINAL,
     Directions,
     Ends,
     Start,
@@ -122,6 +123,14 @@ class LSTM(Primitive):
         plain = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and context.padding is None
         plain = plain and torch.backends.mkldnn.is_available()
         return plain and x.shape[1] > 1 and x.dtype == self.recurrent.dtype == torch.float32
+
+    @classmethod
+    def reads(cls, config: LSTMConfig) -> tuple[str, ...]:
+        return (FINAL,) if config.start == "memory" else ()
+
+    @classmethod
+    def writes(cls, config: LSTMConfig) -> tuple[str, ...]:
+        return () if config.causal or config.memory else (FINAL,)
 
     @classmethod
     def states(cls, config: LSTMConfig) -> Mapping[str, str]:

@@ -172,10 +172,32 @@ def test_a_compiled_copy_agrees() -> None:
     torch.testing.assert_close(torch.compile(model, backend="eager")(sequence), model(sequence))
 
 
-def test_padding_while_streaming_is_refused() -> None:
-    context = Context(streams=Streams(), padding=torch.ones(1, 2, dtype=torch.bool))
-    with pytest.raises(ValueError, match="padding must be None while streaming"):
-        modern()(tokens(1, 2), context)
+@torch.no_grad()
+@pytest.mark.parametrize("position", ["learned: {length: 12}", "sinusoidal", "rotary", "alibi"])
+def test_padded_pieces_and_packed_documents_equal_each_sequence_alone(position: str) -> None:
+    blocks = "[attention: {heads: 2}, gru: {}, repeat: {times: 2, share_weights: true, of: convolution}]"
+    model = (
+        build(
+            f"kind: decoder\nwidth: 8\nvocabulary: 9\nposition: {{{position}}}\nbody: {blocks}".replace(
+                "{sinusoidal}", "sinusoidal"
+            )
+            .replace("{rotary}", "rotary")
+            .replace("{alibi}", "alibi")
+        )
+        .double()
+        .eval()
+    )
+    text, streams, outs = torch.randint(9, (2, 9)), Streams(), []
+    real = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1], [1, 1, 1, 0, 0, 1, 1, 1, 1]]).bool()
+    for start, stop in ((0, 4), (4, 7), (7, 9)):
+        padding = real[:, start:stop] if start < 7 else None
+        outs.append(model(text[:, start:stop], Context(streams=streams, padding=padding)))
+    packed = model(text, Context(documents=torch.tensor([[0] * 3 + [1] * 6, [5] * 9])))
+    for row in range(2):
+        alone = model(text[row : row + 1, real[row]])
+        torch.testing.assert_close(torch.cat(outs, dim=1)[row : row + 1, real[row]], alone)
+    torch.testing.assert_close(packed[:1], torch.cat([model(text[:1, :3]), model(text[:1, 3:])], dim=1))
+    torch.testing.assert_close(packed[1:], model(text[1:]))
 
 
 class Whole(Primitive):

@@ -37,7 +37,7 @@ def test_decoding_in_pieces_equals_decoding_at_once(seed: int, pieces: list[int]
         return
     source, target = tokens(2, sources), tokens(2, sum(pieces))
     context = Context(streams=Streams())
-    context.memory = model.encode(source, context)  # once
+    model.encode(source, context)  # once
     logits = [model.decode(piece, context) for piece in target.split(pieces, dim=1)]
     torch.testing.assert_close(torch.cat(logits, dim=1), model(source, target))
 
@@ -78,7 +78,7 @@ def test_losses_of_both_sides_reach_the_caller() -> None:
     text = f"kind: encoder_decoder\nwidth: 8\nvocabulary: 13\n{sides}"
     context = Context()
     build(text)(tokens(2, 4), tokens(2, 3), context)
-    assert len(context.losses) == len(context.statistics["halting_steps"]) == 2
+    assert len(context.losses["ponder"]) == len(context.statistics["halting_steps"]) == 2
 
 
 def test_decoding_without_a_memory_says_how_to_get_one() -> None:

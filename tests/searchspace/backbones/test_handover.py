@@ -89,7 +89,7 @@ def test_in_pieces_with_padding_and_beams_as_at_once(kind):
         alone = model(source[row : row + 1, :length], target[row : row + 1])
         torch.testing.assert_close(whole[row : row + 1], alone)
     context, index = Context(memory_padding=real, streams=Streams()), torch.tensor([2, 0, 0])
-    context.memory = model.encode(source, context)
+    model.encode(source, context)
     torch.testing.assert_close(model.decode(target[:, :2], context), whole[:, :2])
     context.streams.reorder(index)
     for t in range(2, 7):
@@ -106,19 +106,19 @@ def test_gradients_pass_through_the_states_alone():
 
 
 def test_a_shared_block_hands_over_what_its_last_call_left():
-    model, (source, target) = _model("gru", share=True), _tokens()
+    model, (source, _) = _model("gru", share=True), _tokens()
     context = Context()
-    model(source, target, context)
-    assert len(context.finals) == 1
-    assert context.finals[0]["h"].equal(model.encode(source)[:, -1])
+    model.encode(source, context)
+    assert [name for name in context.lanes if name.startswith("final.")] == ["final.0.h"]
+    assert context.read("final.0.h").equal(model.encode(source)[:, -1])
 
 
 def test_a_second_source_replaces_the_first():
     model, (source, target) = _model("gru"), _tokens()
     context = Context()
-    model(source, target, context)
+    model.encode(source, context)
     torch.testing.assert_close(model(source.flip(0), target, context), model(source.flip(0), target))
-    assert len(context.finals) == 2
+    assert {"final.0.h", "final.1.h"} <= context.lanes.keys()
 
 
 @torch.no_grad()
@@ -149,9 +149,9 @@ def test_a_wide_state_starts_from_both_directions_of_narrow_ones():
     source, target = torch.randint(13, (3, 5)), torch.randint(13, (3, 7))
     context, seen = Context(), []
     model.decoder[0].register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output)))
-    context.memory = model.encode(source, context)
+    model.encode(source, context)
     model.decode(target, context)
-    (x, out), final = seen[0], context.finals[0]["h"]
+    (x, out), final = seen[0], context.read("final.0.h")
     assert final.shape == (3, 8)
     block = model.decoder[0]
     torch.testing.assert_close(block.output(_layer("gru", block, x, final[None])[0]), out)
@@ -166,8 +166,8 @@ def test_a_wide_state_starts_from_both_directions_of_narrow_ones():
 def test_says_what_does_not_fit():
     model, (source, target) = _model("gru"), _tokens()
     context = Context()
-    context.memory = model.encode(source)
-    with pytest.raises(ValueError, match=r"encode with the same context: context\.memory = model\.encode\(source, con"):
+    context.write("memory", model.encode(source), "B S C")
+    with pytest.raises(ValueError, match=r"encode with the same context first: model\.encode\(source, con"):
         model.decode(target, context)
     with pytest.raises(SpaceError, match="2 blocks of the decoder start from the encoder, start: memory, but it has 0"):
         build(_text("lstm").replace("lstm: {directions: forward}", "attention: {heads: 2}"))

@@ -1,18 +1,18 @@
 """The hourglass against the definition of the Funnel-Transformer, position by position, with dense relative scores."""
 
 import random
-from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from searchspace.combinators.pooling import Pooling, upsampled
-from searchspace.contract import Context, Given, Source, Streams
+from searchspace.contract import Context, Given, Streams
 from searchspace.cost import Shape
 from searchspace.language.language import parse
 from searchspace.language.schema import complete
 from searchspace.model.build import build
+from searchspace.primitives.attention.heads import Source, with_source
 from searchspace.registry import configure
 from searchspace.space.space import Space
 from searchspace.testing import count_flops, kept_bytes
@@ -185,7 +185,7 @@ def test_layers_of_a_stage_may_be_used_several_times():
     first, second = (stage[0].of[0] for stage in block.stages)
     long = first(first(x, context), context)
     inner = block.pooling.context(long, context)
-    pooled = second(block.pooling.sequence(long, None), replace(inner, source=Source(long, context.positions)))
+    pooled = second(block.pooling.sequence(long, None), with_source(inner, Source(long, context.positions)))
     torch.testing.assert_close(block(x, Context()), second(pooled, inner))
     cost = configured.cost(Shape(batch=2, length=9))
     assert cost.parameters == sum(parameter.numel() for parameter in block.parameters())

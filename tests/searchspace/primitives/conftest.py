@@ -19,8 +19,8 @@ def agrees() -> Callable[..., None]:
     def check(block: Primitive, plain: Callable[[Tensor], Tensor], x: Tensor, context: Context | None = None) -> None:
         context = Context() if context is None else context
         inputs = [x.requires_grad_(), *block.parameters()]
-        if context.memory is not None:
-            inputs.append(context.memory.requires_grad_())
+        if context.get("memory") is not None:
+            inputs.append(context.read("memory").requires_grad_())
         weights = torch.randn_like(x)
         if context.padding is not None:
             weights = weights * context.padding[:, :, None]

@@ -119,7 +119,7 @@ def test_the_decoder_reads_the_target_before_each_symbol_and_padding_is_told(wri
     short = task.corpus.pairs["test"][:4]
     lengths = [min(5, len(each.target) + 1) for each in short]
     assert model.context.padding.sum(1).tolist() == lengths
-    assert model.context.memory_padding.sum(1).tolist() == [min(5, len(each.source) + 1) for each in short]
+    assert model.context.read("memory_padding").sum(1).tolist() == [min(5, len(each.source) + 1) for each in short]
     assert (model.target[:, 0] == task.ready.coder.start).all() and model.target[:, 1:].equal(batch[1][:, :-1])
     assert len(logits) == len(targets) == sum(lengths)
     assert {pair.source for pair in task.corpus.pairs["train"]} <= {"ab", "abcdef"}

@@ -1,15 +1,15 @@
 """Attention against its formula, one query and one key at a time."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.contract import Context, Source, Streams
+from searchspace.contract import Context, Streams
 from searchspace.cost import Shape
 from searchspace.primitives.attention.attention import Attention, AttentionConfig
+from searchspace.primitives.attention.heads import Source, with_source
 from searchspace.primitives.position.alibi import Alibi, AlibiConfig, slopes
 from searchspace.primitives.position.rotary import Rotary, RotaryConfig
 from searchspace.testing import count_flops
@@ -98,13 +98,14 @@ def test_reads_its_keys_from_a_source_where_it_is_real_and_only_once(agrees):
     x, longer = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(2, 6, 8, dtype=torch.float64)
     real = torch.tensor([[True] * 6, [True, True, False, True, False, False]])
     pooled, places = torch.tensor([0, 2, 4]), torch.arange(6)
-    context = Context(positions=pooled, position=Alibi(AlibiConfig(dim=8)), source=Source(longer, places, real))
+    context = Context(positions=pooled, position=Alibi(AlibiConfig(dim=8)))
+    context = with_source(context, Source(longer, places, real))
 
     def bias(h, i, j):
         return -slopes(2)[h] * abs(2 * i - j)
 
     agrees(block, lambda x: _plain(block, x, longer, lambda b, i, j: bool(real[b, j]), bias), x, context)
-    assert context.source is None
+    assert not context.lanes
     itself = _plain(block, x, x, lambda b, i, j: True, lambda h, i, j: -slopes(2)[h] * abs(2 * i - 2 * j))
     torch.testing.assert_close(block(x, context), itself)
 
@@ -114,7 +115,7 @@ def test_what_a_source_costs_is_what_is_counted():
     x, longer = torch.randn(2, 3, 8, requires_grad=True), torch.randn(2, 6, 8, requires_grad=True)
     context = Context(positions=torch.tensor([0, 2, 4]))
     cost = Attention.cost(block.config, Shape(batch=2, length=3, source=6))
-    counted = count_flops(lambda: block(x, replace(context, source=Source(longer, torch.arange(6)))))
+    counted = count_flops(lambda: block(x, with_source(context, Source(longer, torch.arange(6)))))
     assert (cost.flops, cost.training_flops) == counted
 
 
@@ -163,5 +164,5 @@ def test_says_what_does_not_fit():
     with pytest.raises(ValueError, match="dropout must lie in"):
         AttentionConfig(dim=8, dropout=1.0)
     block = Attention(AttentionConfig(dim=8, memory=True, over="memory"))
-    with pytest.raises(ValueError, match=r"context\.memory is None"):
+    with pytest.raises(ValueError, match="the context has no lane 'memory'"):
         block(torch.randn(1, 2, 8), Context())

@@ -1,16 +1,16 @@
 """Funnel attention against its formula, one pair at a time, and its limit: without relations it is attention."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.contract import Context, Source
+from searchspace.contract import Context
 from searchspace.cost import Shape
 from searchspace.primitives.attention.attention import Attention, AttentionConfig
 from searchspace.primitives.attention.funnel_attention import FunnelAttention, FunnelAttentionConfig
+from searchspace.primitives.attention.heads import Source, with_source
 from searchspace.testing import count_flops
 
 
@@ -79,9 +79,9 @@ def test_pooled_queries_read_the_keys_of_what_they_were_pooled_from(agrees, pool
     real = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
     parts, short = torch.tensor([[-1, 0, 0, 1, 1, 1]] * 2), torch.tensor([[-1, 0, 1, 1]] * 2)[:, : len(pooled)]
     source = Source(longer, torch.arange(6), real, parts)
-    context = Context(positions=torch.tensor(pooled), segments=short, source=source)
+    context = with_source(Context(positions=torch.tensor(pooled), segments=short), source)
     agrees(block, lambda x: _plain(block, x, longer, pooled, range(6), real, (short, parts)), x, context)
-    assert context.source is None, "it is read once"
+    assert "source.x" not in context.lanes, "it is read once"
 
 
 def test_positions_may_start_anywhere_and_lie_further_apart():
@@ -109,7 +109,7 @@ def test_what_a_source_costs_is_what_is_counted(length, longer):
     x, y = torch.randn(2, length, 8, requires_grad=True), torch.randn(2, longer, 8, requires_grad=True)
     context = Context(positions=2 * torch.arange(length) - 1)
     cost = FunnelAttention.cost(block.config, Shape(batch=2, length=length, source=longer))
-    counted = count_flops(lambda: block(x, replace(context, source=Source(y, torch.arange(longer)))))
+    counted = count_flops(lambda: block(x, with_source(context, Source(y, torch.arange(longer)))))
     assert (cost.flops, cost.training_flops) == counted
 
 
@@ -118,7 +118,7 @@ def test_refuses_positions_that_are_not_evenly_spaced():
     with pytest.raises(ValueError, match=r"evenly spaced positions\. .* but got \[0, 1, 3\]"):
         _block()(x, Context(positions=torch.tensor([0, 1, 3])))
     with pytest.raises(ValueError, match="twice as far apart"):
-        _block()(x, Context(source=Source(torch.randn(1, 6, 8, dtype=torch.float64), torch.arange(6))))
+        _block()(x, with_source(Context(), Source(torch.randn(1, 6, 8, dtype=torch.float64), torch.arange(6))))
 
 
 def test_refuses_a_width_that_waves_or_heads_do_not_fit():

@@ -61,7 +61,7 @@ def test_both_parts_take_the_declared_bytes_and_no_more(length):
     configured, block = _built("attention", key_value_heads=2)
     streams = Streams()
     _read(block.float(), torch.randn(2, length, 16), [1] * length, streams)
-    held = sum(state.untyped_storage().nbytes() for slot in streams.slots for state in slot.values())
+    held = sum(state.untyped_storage().nbytes() for slot in streams.slots.values() for state in slot.values())
     assert held == streams.nbytes() == configured.cost(Shape(batch=2, length=length)).state_bytes
 
 
@@ -71,7 +71,13 @@ def test_the_newest_keys_lie_apart_until_they_are_many():
     lengths = []
     for x in torch.randn(13, 2, 1, 16, dtype=torch.float64):
         _read(block, x, [1], streams)
-        lengths.append([streams.slots[0][name].shape[2] for name in ("k", "k_new") if name in streams.slots[0]])
+        lengths.append(
+            [
+                next(iter(streams.slots.values()))[name].shape[2]
+                for name in ("k", "k_new")
+                if name in next(iter(streams.slots.values()))
+            ]
+        )
     assert lengths[:8] == [[1], [1, 1], [1, 2], [1, 3], [1, 4], [6], [6, 1], [6, 2]]
     assert lengths[-1] == [11, 2]
 
@@ -80,7 +86,7 @@ def test_a_copy_of_a_slot_may_go_another_way():
     _, block = _built("attention")
     x, streams, other = torch.randn(2, 9, 16, dtype=torch.float64), Streams(), Streams()
     _read(block, x[:, :6], [4, 1, 1], streams)
-    other.slots, other.length = [dict(slot) for slot in streams.slots], streams.length
+    other.slots, other.length = {key: dict(slot) for key, slot in streams.slots.items()}, streams.length
     _read(block, -x, [3, 1, 1, 4], streams)
     found = _read(block, x[:, 6:], [1, 1, 1], other)
     torch.testing.assert_close(found, block(x, Context())[:, 6:], atol=1e-9, rtol=1e-9)

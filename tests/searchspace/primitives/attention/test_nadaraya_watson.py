@@ -166,5 +166,5 @@ def test_says_what_does_not_fit():
         NadarayaWatsonConfig(dim=8, kernel="boxcar", learned="head")
     with pytest.raises(ValueError, match="but got learned='none', project=True; use another kernel"):
         NadarayaWatsonConfig(dim=8, kernel="boxcar", project=True)
-    with pytest.raises(ValueError, match=r"context\.memory is None"):
+    with pytest.raises(ValueError, match="the context has no lane 'memory'"):
         _built(memory=True, over="memory")(torch.randn(1, 2, 8, dtype=torch.float64), Context())

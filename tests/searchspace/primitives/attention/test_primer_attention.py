@@ -103,7 +103,7 @@ def test_taps_start_at_half_of_the_position_itself(causal, start):
 def test_a_stream_keeps_two_projections_and_all_keys_and_values():
     block, streams = _built(causal=True, heads=4, key_value_heads=2), Streams()
     block(torch.randn(3, 5, 8, dtype=torch.float64), Context(streams=streams))
-    assert [{name: tuple(state.shape) for name, state in slot.items()} for slot in streams.slots] == [
+    assert [{name: tuple(state.shape) for name, state in slot.items()} for slot in streams.slots.values()] == [
         {"tail": (3, 2, 16)},
         {"k": (3, 2, 5, 2), "v": (3, 2, 5, 2)},
     ]

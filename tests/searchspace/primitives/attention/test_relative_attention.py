@@ -197,7 +197,7 @@ def test_pieces_of_training_behind_a_norm_are_one_long_input(initial):
         torch.testing.assert_close(fed, whole, atol=1e-12, rtol=1e-12)
         gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (fed, whole)]
         torch.testing.assert_close(gradients[0], gradients[1], atol=1e-12, rtol=1e-12)
-        torch.testing.assert_close(streams.slots[0]["inputs"], x[:, -6:].detach(), atol=0, rtol=0)
+        torch.testing.assert_close(next(iter(streams.slots.values()))["inputs"], x[:, -6:].detach(), atol=0, rtol=0)
     with torch.no_grad():
         streamed, _ = _fed(residual.eval(), x, [3, 1, 9, 7])
     torch.testing.assert_close(streamed, whole, atol=1e-12, rtol=1e-12)
@@ -220,7 +220,7 @@ def test_training_segment_by_segment_gives_the_gradients_of_one_long_input(piece
     torch.testing.assert_close(fed, whole, atol=1e-12, rtol=1e-12)
     gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (fed, whole)]
     torch.testing.assert_close(gradients[0], gradients[1], atol=1e-12, rtol=1e-12)
-    assert {name: state.shape for name, state in streams.slots[0].items()} == {"inputs": (2, 6, 8)}
+    assert {name: state.shape for name, state in next(iter(streams.slots.values())).items()} == {"inputs": (2, 6, 8)}
 
 
 @pytest.mark.parametrize("initial", ["empty", "zeros"])
@@ -236,7 +236,9 @@ def test_reads_in_pieces_from_one_table_of_distances(segment, same_length, initi
         block.scores.distance.weight.data.mul_(2)  # a new stream makes a new table
         torch.testing.assert_close(_fed(block, x, [1] * 40)[0], block(x, Context()), atol=1e-12, rtol=1e-12)
     held = {False: 5 if segment else 45 if initial == "zeros" else 40, True: 5, "with_query": 4}[same_length]
-    assert {name: state.shape for name, state in streams.slots[0].items()} == dict.fromkeys("kv", (3, 2, held, 4))
+    assert {name: state.shape for name, state in next(iter(streams.slots.values())).items()} == dict.fromkeys(
+        "kv", (3, 2, held, 4)
+    )
 
 
 @pytest.mark.parametrize("train", [False, True])

@@ -125,7 +125,7 @@ def test_equals_its_definition(agrees, config):
 def test_a_stream_keeps_the_inputs_of_both_convolutions_and_shares_them_between_branches():
     block, streams = _built(DECODER), Streams()
     block(torch.randn(3, 2, 8, dtype=torch.float64), Context(streams=streams))
-    assert [slot["tail"].shape for slot in streams.slots] == [(3, 10, 8), (3, 6, 16)]
+    assert [slot["tail"].shape for slot in streams.slots.values()] == [(3, 10, 8), (3, 6, 16)]
 
 
 @pytest.mark.parametrize("config", CASES.values(), ids=CASES)

@@ -105,7 +105,7 @@ def test_a_model_hands_marks_to_its_blocks_and_its_class_token_is_global():
     text = f"kind: encoder\nwidth: 8\nfeatures: 3\nclasses: 2\nclass_token: true\npool: first\nbody: {block}\n"
     model, seen = build(text), []
     attention = next(module for module in model.modules() if isinstance(module, LongformerAttention))
-    attention.register_forward_hook(lambda module, inputs, output: seen.append(inputs[1].global_positions))
+    attention.register_forward_hook(lambda module, inputs, output: seen.append(inputs[1].read("global_positions")))
     marks = torch.tensor([[False, False, True, False]])
     model(torch.randn(1, 4, 3), Context(global_positions=marks))
     assert seen[0].tolist() == [[True, False, False, True, False]]

@@ -106,7 +106,9 @@ def test_forgets_what_has_left_the_window():
         streams.rewind()
         block(piece, Context(streams=streams))
         streams.length += piece.shape[1]
-    assert {name: state.shape for name, state in streams.slots[0].items()} == dict.fromkeys("kv", (1, 2, 3, 4))
+    assert {name: state.shape for name, state in next(iter(streams.slots.values())).items()} == dict.fromkeys(
+        "kv", (1, 2, 3, 4)
+    )
 
 
 @pytest.mark.parametrize("heads", [0, 1, 5])
