@@ -70,11 +70,12 @@ def rows(call: Call, x: Tensor, context: Context) -> Tensor:
     assert context.streams is not None and context.positions is not None
     T, every = x.shape[1], context.positions.expand(x.shape[:2])
     padding = torch.ones_like(every, dtype=torch.bool) if context.padding is None else context.padding
-    outs, found, before = [], [], {}
+    outs: list[Tensor] = []
+    found: list[tuple[dict[str, Lane], Tensor]] = []  # the lanes after each call, and the real positions
+    before: dict[str, Lane] = {}
     for b, row in enumerate(context.streams.rows):
         places = padding[b].nonzero().squeeze(1)
         if not len(places):
-            outs.append(None)
             continue
         take = once(of_places(torch.full_like(places, b)[None], places[None]))
         inner = replace(context.mapped(take), padding=None, positions=every[b, places], streams=row)
@@ -91,7 +92,7 @@ def rows(call: Call, x: Tensor, context: Context) -> Tensor:
 
     if found:
         _take_lanes(context, before, found[-1][0], joined)
-    return _stacked([out for out in outs if out is not None], padding.any(1)) if found else torch.zeros_like(x)
+    return _stacked(outs, padding.any(1)) if found else torch.zeros_like(x)
 
 
 def _spread(values: Tensor, places: Tensor, time: int, length: int) -> Tensor:
@@ -106,7 +107,9 @@ def _stacked(parts: list[Tensor], there: Tensor) -> Tensor:
     return _spread(torch.cat(parts), there.nonzero().squeeze(1), 0, len(there))
 
 
-def _take_lanes(context: Context, before: dict[str, Lane], after: dict[str, Lane], joined: Callable[[str], Tensor]):
+def _take_lanes(
+    context: Context, before: dict[str, Lane], after: dict[str, Lane], joined: Callable[[str], Tensor]
+) -> None:
     """Hands what a call did to its lanes to the context around it."""
     for name in before.keys() - after.keys():
         context.lanes.pop(name, None)

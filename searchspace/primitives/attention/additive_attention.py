@@ -118,8 +118,8 @@ class AdditiveAttention(Primitive):
         k, v = self.key(memory), self._values(memory)
         if slot is not None:
             slot["k"], slot["v"] = k, v
-            if context.get("memory_padding") is not None:
-                slot["padding"] = context.get("memory_padding")
+            if (padding := context.get("memory_padding")) is not None:
+                slot["padding"] = padding
         return k, v, context.get("memory_padding")
 
     def _values(self, states: Tensor) -> Tensor:

@@ -122,8 +122,8 @@ class Attention(Primitive):
         k, v = self._keys_values(memory)
         if slot is not None:
             slot["k"], slot["v"] = k.clone(), v.clone()  # copies: both are views of one tensor
-            if context.get("memory_padding") is not None:
-                slot["padding"] = context.get("memory_padding")
+            if (padding := context.get("memory_padding")) is not None:
+                slot["padding"] = padding
         return attention(q, k, v, keys=context.get("memory_padding"), dropout=self._dropout)
 
     def _keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:

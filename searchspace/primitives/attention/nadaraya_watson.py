@@ -138,7 +138,8 @@ class NadarayaWatson(Primitive):
         read = self._keys_values(memory)
         if slot is not None:
             slot |= dict(zip(("k", "v"), (part.clone() for part in read), strict=False))
-            slot |= {} if context.get("memory_padding") is None else {"padding": context.get("memory_padding")}
+            if (padding := context.get("memory_padding")) is not None:
+                slot["padding"] = padding
         return read, context.get("memory_padding")
 
     def _keys_values(self, y: Tensor) -> list[Tensor]:

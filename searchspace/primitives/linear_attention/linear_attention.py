@@ -96,8 +96,8 @@ class LinearAttention(Primitive):
             return self.output(merge(out))
         memory = memory_of(context)
         k, v = split(self._features(F.linear(memory, *keys)), H), split(F.linear(memory, *values), H)
-        if context.get("memory_padding") is not None:
-            k = k.masked_fill(~context.get("memory_padding")[:, None, :, None], 0)
+        if (padding := context.get("memory_padding")) is not None:
+            k = k.masked_fill(~padding[:, None, :, None], 0)
         out, state = linear_attention(q, k, v, causal=False)
         if slot is not None:
             slot["state"] = state

@@ -75,9 +75,9 @@ class Ends:
         """
         if slot:
             return [slot[name][None] for name in names]
-        finals = [context.get(final(self.number, name)) for name in names] if self.starts else []  # each [B, N * H]
-        if not finals or finals[0] is None:
+        if not self.starts or final(self.number, names[0]) not in context.lanes:
             return [zeros for _ in names]
+        finals = [context.read(final(self.number, name)) for name in names]  # each [B, N * H]
         return [state.to(zeros.dtype).unflatten(1, (len(zeros), -1)).transpose(0, 1) for state in finals]
 
     def last(self, context: Context, slot: dict[str, Tensor] | None, **states: Tensor) -> None:
