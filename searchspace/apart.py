@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from searchspace.lanes import Lane, axis, of_places, once
 
-if TYPE_CHECKING:
-    from searchspace.contract import Context
-
-Call = Callable[[Tensor, "Context"], Tensor]
+Context: TypeAlias = Any  # of `searchspace.contract`, which imports this module
+Call = Callable[[Tensor, Context], Tensor]
 
 
 def positions(documents: Tensor) -> Tensor:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from searchspace.contract import Primitive
+
+class Stateful(Protocol):
+    """A block that keeps a state; see `searchspace.contract.Primitive`."""
+
+    def states(self, config: Any) -> Mapping[str, str]:
+        """The axes of its tensors by name."""
 
 
 class Streams:
@@ -59,20 +63,20 @@ class Streams:
         for state in (self, *self.rows):
             state._calls.clear()
 
-    def key(self, block: Primitive) -> str:
+    def key(self, block: Stateful) -> str:
         """The key of the slot of the next call of `block`."""
         path = getattr(block, "path", type(block).__name__)
         number = self._calls.get(path, 0)
         return f"{path}#{number + 1}" if number else path
 
-    def slot(self, block: Primitive) -> dict[str, Tensor]:
+    def slot(self, block: Stateful) -> dict[str, Tensor]:
         """The slot of the next call of `block`; it is empty in the first piece."""
         key, path = self.key(block), getattr(block, "path", type(block).__name__)
         self._calls[path] = self._calls.get(path, 0) + 1
         self.types.setdefault(key, block.states(getattr(block, "config", None)))
         return self.slots.setdefault(key, {})
 
-    def share(self, block: Primitive) -> None:
+    def share(self, block: Stateful) -> None:
         """Divides what the calls of `block` kept for the whole batch among the rows, before they read on alone."""
         path = getattr(block, "path", type(block).__name__)
         for key in [key for key in self.slots if key == path or key.startswith((f"{path}#", f"{path}."))]:
