@@ -1,15 +1,41 @@
-"""What a page function returns: values, tables and figures, which become HTML, JSON or CSV."""
+"""What a page function gets, `Ask`, and what it returns, `View`: values, tables and figures for HTML, JSON and CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dashboards.figures.figure import Figure, Heat
 from dashboards.server.parameters import Parameters
 
+if TYPE_CHECKING:
+    from dashboards.explorer.process import Worker
+    from dashboards.server.sources import Sources, StudyCache
+
 PER_PAGE, MOST_PER_PAGE = 50, 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """A request for a page. path: of the address, without its ending. worker: computes costs with torch."""
+
+    sources: Sources
+    parameters: Parameters
+    study: StudyCache | None
+    path: str
+    worker: Worker
+
+    @property
+    def of(self) -> StudyCache:
+        """The study; only pages of a study ask for it."""
+        assert self.study is not None
+        return self.study
+
+
+def crumbs(study: StudyCache) -> list[tuple[str, str]]:
+    """The breadcrumbs of a page of `study`: (name, address) of each page above it."""
+    return [("Studies", f"{study.source.root}/"), (study.study.name, study.address)]
 
 
 @dataclass(frozen=True)
@@ -31,7 +57,8 @@ class Table:
     """The rows of one page of a table.
 
     links: the address that the first column of each row links to. total: the number of rows on all pages. suffix: the
-    ending of its parameters `sort` and `page`, if a page has several tables that can be sorted. chosen: the trials that
+    ending of its parameters `sort` and `page`, if a page has several tables that can be sorted. note: a sentence below
+    it, such as how a list was cut. chosen: the trials that
     the reader chose for a comparison; None if rows cannot be chosen.
     """
 
@@ -44,6 +71,7 @@ class Table:
     descending: bool = False
     links: Sequence[str] = ()
     empty: str = "Nothing yet."
+    note: str = ""
     chosen: Collection[int] | None = None
     suffix: str = ""
 
@@ -80,8 +108,7 @@ class View:
     figures: Mapping[str, Figure | Heat] = field(default_factory=dict)
     crumbs: Sequence[tuple[str, str]] = ()
     is_live: bool = False  # whether the page has parts that change by themselves
-    version: int = 0  # the version of what the page shows
-    is_settled: bool = True  # False: the same request may soon have a better answer
+    is_settled: bool = True  # False: the same request may soon have a better answer, so this one is not kept
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

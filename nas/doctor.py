@@ -25,7 +25,7 @@ NEEDED = (
 EXTRAS = {  # extra -> (what it is for, its packages)
     "postgres": ("PostgreSQL", ("psycopg",)),
     "gpu": ("kernels of our own on a GPU", ("triton",)),
-    "dashboard": ("the pages of nas dashboard", ("starlette", "uvicorn", "jinja2", "plotly")),
+    "dashboard": ("the pages of nas dashboard", ("starlette", "uvicorn", "jinja2")),
     "exports": ("exports to ONNX", ("onnx", "onnxscript", "onnxruntime")),
     "tables": ("tables in Parquet", ("pyarrow",)),
 }

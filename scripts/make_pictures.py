@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nas
-from dashboards.figures.scale import Scale
+from dashboards.figures.marks import Scale
 from nas.architectures import of_trial
 from searchspace.cost import Shape
 from searchspace.model.picture import svg

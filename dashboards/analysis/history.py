@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dashboards.analysis.tabulated import Numbers, Tabulated
-from dashboards.analysis.thinning import distinct
 from nas import pareto
 
 POINTS = 80  # trials at which the hypervolume is computed, at most
@@ -78,7 +77,7 @@ def hypervolume(table: Tabulated, objectives: Sequence[str], arm: str | None = N
     corner = [1.0 + 1e-9] * len(objectives)
     whole = pareto.hypervolume((values - low) / span, corner) or 1.0
     own = (table.minimised(objectives, rows) - low) / span
-    ends = distinct(np.linspace(1, len(rows), min(POINTS, len(rows))).astype(int))
+    ends = np.unique(np.linspace(1, len(rows), min(POINTS, len(rows))).astype(int))
     front, reached, start = own[:0], [], 0
     for end in ends:
         both = np.concatenate([front, own[start:end]])

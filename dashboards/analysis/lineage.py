@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nas.numbers import FIRST_FINAL
-
 if TYPE_CHECKING:
     from nas.store import Reader, Study
 
 MOST_ANCESTORS = 60
-MOST_CHILDREN = 40
-OVERLAP = 100  # trials that are read again, because a trial may be stored after one with a higher number
 MISSING = object()
 
 
@@ -60,37 +56,11 @@ class Lineage:
         origin = self.origins.get(number)
         return tuple(each for each in origin.parents if each in self.origins) if origin else ()
 
-    def generation(self) -> dict[int, int]:
-        """The generation of each trial: 0 without parents, else one more than the highest of its parents."""
-        found: dict[int, int] = {}
-        for number in sorted(self.origins):  # parents have lower numbers
-            known = [found[parent] for parent in self.parents(number) if parent in found]
-            found[number] = max(known) + 1 if known else 0
-        return found
 
-    def descendants(self, number: int, most: int = MOST_CHILDREN) -> list[int]:
-        """The trials that descend from `number`, nearest first, at most `most`."""
-        found: dict[int, None] = {}
-        left = list(self.children.get(number, ()))
-        while left and len(found) < most:
-            each = left.pop(0)
-            if each not in found:
-                found[each] = None
-                left += self.children.get(each, ())
-        return list(found)
-
-
-def lineage(store: Reader, study: Study, before: Lineage | None = None) -> Lineage:
-    """The lineage of the trials of `study`. before: an earlier result, so that only what is new is read."""
-    known = dict(before.origins) if before else {}
-    first = max(0, max((number for number in known if number < FIRST_FINAL), default=0) - OVERLAP)
-    shared: dict[str, str] = {}  # equal names of operators share one object
+def lineage(store: Reader, study: Study) -> Lineage:
+    """The lineage of the trials of `study`."""
     return Lineage(
-        known
-        | {
-            number: Origin(shared.setdefault(operator, operator), tuple(parents or ()))
-            for number, operator, parents in store.origins(study.id, first)
-        }
+        {number: Origin(operator, tuple(parents or ())) for number, operator, parents in store.origins(study.id)}
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas import pareto
-from nas.numbers import FIRST_FINAL, address_of, final_of, name_of
+from nas.numbers import FIRST_FINAL, final_of
 from nas.report.trials import BASELINE, TRAINED
 from nas.store.records import FINAL, MAIN, SEARCH
 
@@ -48,32 +48,6 @@ class Tabulated:
 
     def __len__(self) -> int:
         return len(self.number)
-
-    @cached_property
-    def finals(self) -> NDArray[np.int64]:
-        """The number of each trial among the finals, from 1; 0 for a trial of the search; [N]."""
-        are = self.texts["purpose"] == FINAL
-        return np.where(are, np.cumsum(are), 0)
-
-    def final(self, number: int) -> int | None:
-        """The number of a trial among the finals; None for a trial of the search, or one that is not here."""
-        row = self.rows_of([number])
-        return (int(self.finals[row[0]]) or None) if len(row) else final_of(number)
-
-    def name(self, number: int) -> str:
-        """What people call a trial: trial 7, or final 2."""
-        return name_of(number)
-
-    def address(self, number: int) -> str:
-        """The end of the address of its page: 7, or final-2."""
-        return address_of(number)
-
-    def numbered(self, number: int) -> int | None:
-        """The number under which a trial is here; None if it is not. A final of an earlier version has two."""
-        if number < FIRST_FINAL:
-            return number if len(self.rows_of([number])) else None
-        rows = np.flatnonzero(self.finals == final_of(number))
-        return int(self.number[rows[0]]) if len(rows) else None
 
     @cached_property
     def searched(self) -> Mask:
@@ -139,7 +113,7 @@ class Tabulated:
         rung = int(self.rung[index])
         return {
             "trial": int(self.number[index]),
-            "final": int(self.finals[index]) or None,
+            "final": final_of(int(self.number[index])),
             "parameters": _plain(self.numbers["parameters"][index]),
             **{name: _plain(self.values[name][index]) for name in self.values},  # one may be named parameters
             "rung": None if rung < 0 else rung,

@@ -30,6 +30,17 @@ def dashboard(
         str | None,
         typer.Option(help="The token for browsers. Required on other hosts. Default: $NAS_DASHBOARD_TOKEN."),
     ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="The path below which a proxy shows the pages, such as /tessera.")
+    ] = "",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A host name under which a proxy shows the pages, such as lab.example.org; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
@@ -41,7 +52,7 @@ def dashboard(
     """
     from dashboards.server.serve import prepare
 
-    served = prepare(study, storage or [], host, port, token)
+    served = prepare(study, storage or [], host, port, token, root_path, allow_host or [])
     if as_json:
         print_json({"address": served.address})
         sys.stdout.flush()  # a program that started this waits for the address

@@ -20,8 +20,8 @@ class KernelsFolder:
 
     key = KEY
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+    def __init__(self, worker: Worker, root: str = "") -> None:
+        self.worker, self.root = worker, root
         self._devices: Mapping[str, dict[str, Any]] = {}
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dashboards.figures.markup import element, label
+from dashboards.figures.marks import element, label
 from dashboards.figures.outline import Line
 from nas.report.tables import short, size
 

@@ -1,12 +1,12 @@
-"""A figure as plain values. `svg` draws it without JavaScript, `plotly` with JavaScript, `rows` gives a table."""
+"""A figure as plain values. `svg` draws it, and `rows` gives it as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-Mark = Literal["points", "line", "steps", "bars", "spans"]
+Mark = Literal["points", "line", "steps", "spans"]
 QUIET = -1  # the colour of the background
 
 
@@ -49,8 +49,8 @@ class Series:
 class Figure:
     """A figure.
 
-    note: a sentence below it. brush: the address that a selection of trials opens. thinned: it may omit points, and
-    shows more of them if zoom_x and zoom_y ask for a part. empty: the text if there is nothing to show.
+    note: a sentence below it. brush: the address that a selection of trials opens. empty: the text if there is nothing
+    to show.
     """
 
     title: str
@@ -60,7 +60,6 @@ class Figure:
     note: str = ""
     height: int = 380
     brush: str = ""
-    thinned: bool = False
     empty: str = "Nothing to show yet."
 
     @property
@@ -104,7 +103,7 @@ class Heat:
     z: Sequence[Sequence[float | None]]
     label: str
     note: str = ""
-    low_is_good: bool = True
+    brush: ClassVar[str] = ""
     empty: str = "Nothing to show yet."
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboards.analysis.tabulated import Tabulated
+from dashboards.analysis.tabulated import Mask, Numbers, Tabulated
 from dashboards.analysis.thinning import thinned
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
 from dashboards.figures.labels import labelled
@@ -22,14 +22,14 @@ def front_figure(
     address: str,
     shade: str = "",
     log: Collection[str] = (),
-    bounds: tuple[tuple[float, float] | None, tuple[float, float] | None] = (None, None),
+    zoom: tuple[float, float, float, float] | None = None,
     dominated: bool = True,
     finalists: Collection[int] = (),
     winner: int | None = None,
 ) -> Figure:
     """Objective `y` against `x`, an objective or a known cost.
 
-    shade: a third quantity, shown as colour. bounds: the visible range of x and of y. address: of the study.
+    shade: a third quantity, shown as colour. zoom: the visible range of x, then of y. address: of the study.
     """
     longest, searched = table.longest, table.searched
     front = table.front([x, y])
@@ -48,9 +48,12 @@ def front_figure(
     if not dominated:
         kinds = kinds[3:]
     series = [_stairs(table, front, x, y)]
+    shown = searched & np.isfinite(table.column(x)) & np.isfinite(table.column(y))
+    if zoom is not None:
+        shown &= _inside(table.column(x), zoom[:2]) & _inside(table.column(y), zoom[2:])
     log_axes = (x in log and _positive(table, x), y in log and _positive(table, y))
     for name, mask, colour, symbol, size in kinds:
-        rows = np.flatnonzero(mask & searched & _inside(table, x, bounds[0]) & _inside(table, y, bounds[1]))
+        rows = np.flatnonzero(mask & shown)
         if shade and name != "Winner":
             rows = rows[np.isfinite(table.column(shade)[rows])]
         rows = rows[thinned(table.column(x)[rows], table.column(y)[rows], special[rows], log=log_axes)]
@@ -59,24 +62,22 @@ def front_figure(
         )
     left_out = int(searched.sum()) - sum(len(each.x) for each in series[1:])
     note = "A line joins the front: no other trial with as many steps is better in both."
-    if left_out > 0 and dominated and bounds == (None, None):
+    if left_out > 0 and dominated and zoom is None:
         note += f" {left_out:,} trials that overlap with others are not drawn; zoom in to see them."
     return Figure(
         title=f"{labelled(y)} against {labelled(x)}",
-        x=Axis(label=labelled(x), log=log_axes[0], bounds=bounds[0]),
-        y=Axis(label=labelled(y), log=log_axes[1], bounds=bounds[1]),
+        x=Axis(label=labelled(x), log=log_axes[0]),
+        y=Axis(label=labelled(y), log=log_axes[1]),
         series=tuple(each for each in series if len(each.x)),
         note=note,
         height=440,
         brush=f"{address}/compare",
-        thinned=True,
         empty="No trial has a result yet. Points appear when the first trials end.",
     )
 
 
-def _inside(table: Tabulated, name: str, bounds: tuple[float, float] | None) -> NDArray[np.bool_]:
-    values = table.column(name)
-    return np.isfinite(values) if bounds is None else (values >= bounds[0]) & (values <= bounds[1])
+def _inside(values: Numbers, ends: tuple[float, ...]) -> Mask:
+    return (values >= ends[0]) & (values <= ends[1])
 
 
 def _positive(table: Tabulated, name: str) -> bool:

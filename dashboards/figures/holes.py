@@ -13,13 +13,14 @@ from dashboards.figures.figure import QUIET, Axis, Figure, Series
 from dashboards.figures.labels import labelled, written
 from searchspace.wording import plural
 
-SHOWN = 15  # holes in the figure
+SHOWN = 15  # holes in the figure: the most important
 LINES = 150  # of the best trials at most, and about as many of the others
 
 
 def importance_figure(found: Sequence[Importance], objective: str) -> Figure:
     """The importance of each hole with its interval."""
     shown = found[:SHOWN]
+    cut = f" The {SHOWN} most important of {len(found)} holes." if len(found) > SHOWN else ""
     return Figure(
         title=f"Which holes decide {labelled(objective).lower()}",
         x=Axis(label="Importance (share of the variance)"),
@@ -40,14 +41,15 @@ def importance_figure(found: Sequence[Importance], objective: str) -> Figure:
         else (),
         height=90 + 26 * len(shown),
         note="Permutation importance of a forest of 40 trees over the trials that were trained longest, with "
-        "90 % intervals over the trees. If an interval includes zero, the hole may not matter.",
+        f"90 % intervals over the trees. If an interval includes zero, the hole may not matter.{cut}",
         empty="The importance of holes needs 12 trials with a result.",
     )
 
 
-def marginal_figure(hole: str, found: Sequence[Tried], objective: str) -> Figure:
-    """The mean score of each value of one hole, with its interval."""
-    own = [each for each in found if each.hole == hole and each.mean is not None]
+def marginal_figure(hole: str, found: Sequence[Tried], objective: str, values: int) -> Figure:
+    """The mean score of some of the values of one hole, with its interval. values: how many it has."""
+    own = [each for each in found if each.mean is not None]
+    cut = f" The {len(own)} values with the best results of {values} that were tried." if len(found) < values else ""
     return Figure(
         title=f"{labelled(objective)} by {hole}",
         x=Axis(label=hole, categories=tuple(written(each.value) for each in own)),
@@ -72,7 +74,8 @@ def marginal_figure(hole: str, found: Sequence[Tried], objective: str) -> Figure
             ),
         ),
         height=320,
-        note="Means with 95 % intervals over trials. Other holes differ too, so they may be the cause of a difference.",
+        note="Means with 95 % intervals over trials. Other holes differ too, so they may be the cause of a difference."
+        + cut,
         empty="No trial with a result has this hole." if hole else "No trial has a result yet.",
     )
 
@@ -104,8 +107,8 @@ def parallel_figure(
         x=Axis(label="", categories=tuple(labelled(name) if name in values else name for name in names)),
         y=Axis(label="Scaled value"),
         series=tuple(series),
-        note="Each line is one trial. Each quantity is scaled: its lowest value is at 0, its highest at 1. Values that "
-        "are not numbers are in alphabetical order.",
+        note=f"Each line is one trial: the best tenth, at most {LINES}, and about as many others. Each quantity "
+        "is scaled: its lowest value is at 0, its highest at 1. Values that are not numbers are in alphabetical order.",
         height=440,
         empty="No trial with a result yet.",
     )

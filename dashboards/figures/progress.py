@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dashboards.analysis.history import CONFIDENCE, Growth, best_so_far, by_chance, hypervolume, in_order
 from dashboards.analysis.tabulated import Numbers, Tabulated
-from dashboards.analysis.thinning import distinct, thinned
+from dashboards.analysis.thinning import thinned
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
 from dashboards.figures.labels import labelled
 from nas.report.finals import FinalsResult
@@ -78,7 +78,7 @@ def history_figure(table: Tabulated, objective: str, axis: str = "trials") -> Fi
 
 def _chance(table: Tabulated, objective: str, control: str, at: Numbers) -> Series:
     rows = in_order(table, MAIN)
-    ends = distinct(np.geomspace(1, max(len(rows), 1), 60).astype(int))[: len(rows)]
+    ends = np.unique(np.geomspace(1, max(len(rows), 1), 60).astype(int))[: len(rows)]
     values = table.values[objective][in_order(table, control)]
     middle, a, b = by_chance(values, ends, table.signs[objective])
     return Series(

@@ -1,4 +1,7 @@
-"""Draws figures as SVG, without JavaScript. Colours are CSS classes: of the page, or of `STYLE` in a file."""
+"""Draws figures as SVG: for pages, where static/figures.js adds zoom and labels, and for reports and separate files.
+
+Colours are CSS classes: of the page, or of `STYLE` in a file.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,44 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dashboards.figures.figure import QUIET, Axis, Figure, Heat, Series
-from dashboards.figures.heat import heat_height, heat_parts
-from dashboards.figures.marks import COLOURS, LETTER, RIGHT, STYLE, TOP, cut, shades_of, shape, tick_text
-from dashboards.figures.markup import element, escaped, label
-from dashboards.figures.scale import Scale, scale_of
+from dashboards.figures.marks import (
+    COLOURS,
+    LETTER,
+    RIGHT,
+    SCALE,
+    STYLE,
+    TOP,
+    Scale,
+    cut,
+    element,
+    escaped,
+    label,
+    scale_of,
+    shades_of,
+    shape,
+    tick_text,
+)
+from nas.report.tables import short
 
 WIDTH, LEFT, BOTTOM = 720, 64, 48
-DENSE = 1000  # points of a series; more are one element without names and links: it is drawn ten times faster
 SLOPE, LONGEST = 28, 26  # degrees and letters of names below an axis that would overlap if they were horizontal
+CELL, ROOM = 26, 44  # pixels: the height of a row of a heat map; a wider cell shows its number
+DARK = 4  # the first dark step of the colour scale
 
 
 def svg(figure: Figure | Heat, *, alone: bool = False, width: int = WIDTH) -> str:
     """The figure as an SVG element. alone: include the styles, for a separate file."""
+    places: dict[str, str] = {}
     if isinstance(figure, Heat):
-        height, parts = heat_height(figure), list(heat_parts(figure, width))
+        height, parts = TOP + CELL * max(1, len(figure.y.categories)) + 78, list(_heat(figure, width))
     else:
-        height, parts = figure.height, list(_figure(figure, width, figure.height))
+        x, y, top = _scales(figure, width)
+        height, parts = figure.height, list(_figure(figure, x, y, top, width))
+        places = {"data_x": _written(x), "data_y": _written(y)}
     if alone:
         parts.insert(0, f"<style>{STYLE}</style>")
     space = {"xmlns": "http://www.w3.org/2000/svg"} if alone else {}
-    size = {"width": width, "height": height} if alone else {}
+    size = {"width": width, "height": height} if alone else places
     box = {"viewBox": f"0 0 {width} {height}", "role": _role(figure), "aria_label": figure.title}
     return element("svg", *parts, kind="figure", **space, **size, **box)
 
@@ -36,30 +57,45 @@ def _role(figure: Figure | Heat) -> str:
     return "group" if has_links else "img"
 
 
-def _figure(figure: Figure, width: int, height: int) -> Iterator[str]:
+def _written(scale: Scale) -> str:
+    """The scale for the script of the page, which turns pixels into values."""
+    return " ".join(f"{each:.7g}" for each in (scale.low, scale.high, scale.start, scale.end)) + " log" * scale.log
+
+
+def _scales(figure: Figure, width: int) -> tuple[Scale, Scale, float]:
+    """The scales of x and y, and the upper end of the axes."""
     xs = [value for each in figure.series for value in each.x]
     ys = [value for each in figure.series for value in each.y]
     for each in figure.series:
         ends = [value for value in (*each.low, *each.high) if value is not None]
         (xs if each.mark == "spans" else ys).extend(ends)
-        if each.mark == "bars":
-            ys.append(0.0)
-    legend = [each for each in figure.series if each.name and len(each.x)]
-    top = TOP + (_legend_height(legend, width) if len(legend) > 1 else 0)
+    top = TOP + sum(_heights(figure, width))
     left = max(LEFT, 20 + min(LETTER * max((len(cut(name)) for name in figure.y.categories), default=0), width * 0.42))
     x = scale_of(figure.x, xs, left, width - RIGHT)
-    bottom = height - BOTTOM - _slope(figure.x, x)
+    bottom = figure.height - BOTTOM - _slope(figure.x, x)
     y = scale_of(figure.y, ys, *((top, bottom) if figure.y.categories else (bottom, top)))
-    yield from _axes(figure, x, y, width, height)
-    if len(legend) > 1:
-        yield from _legend(legend, width)
+    return x, y, top
+
+
+def _figure(figure: Figure, x: Scale, y: Scale, top: float, width: int) -> Iterator[str]:
+    bottom = max(y.start, y.end)
+    yield from _axes(figure, x, y, width)
+    yield from _legend(figure, width)
     shades = shades_of([value for each in figure.series for value in each.shade])  # one scale for all
+    drawn: list[str] = []
     for series in figure.series:
-        yield from _series(series, x, y, shades[: len(series.shade)])
+        drawn += _series(series, x, y, shades[: len(series.shade)])
         shades = shades[len(series.shade) :]
+    if not (figure.x.bounds or figure.y.bounds):
+        yield from drawn
+        return
+    wide, high = x.end - x.start, bottom - top  # an inner picture cuts off what is outside the visible part
+    yield element(
+        "svg", *drawn, x=x.start, y=top, width=wide, height=high, viewBox=f"{x.start} {top} {wide:.1f} {high:.1f}"
+    )
 
 
-def _axes(figure: Figure, x: Scale, y: Scale, width: int, height: int) -> Iterator[str]:
+def _axes(figure: Figure, x: Scale, y: Scale, width: int) -> Iterator[str]:
     down, up = max(y.start, y.end), min(y.start, y.end)
     for tick, text in _ticks(figure.x, x, 8):
         yield element("path", kind="grid", d=f"M{x(tick):.1f} {up:.1f}V{down:.1f}")
@@ -73,7 +109,7 @@ def _axes(figure: Figure, x: Scale, y: Scale, width: int, height: int) -> Iterat
         yield label(text, x.start - 7, y(tick) + 4, "end")
     yield element("path", kind="axis", fill="none", d=f"M{x.start:.1f} {up:.1f}V{down:.1f}H{x.end:.1f}")
     half = LETTER * len(figure.x.label) / 2  # a long name stays inside the picture
-    yield label(figure.x.label, max(half, min((x.start + x.end) / 2, width - half)), height - 8)
+    yield label(figure.x.label, max(half, min((x.start + x.end) / 2, width - half)), figure.height - 8)
     if not figure.y.categories:
         turned = f"translate(14 {(up + down) / 2:.1f}) rotate(-90)"
         yield element("text", escaped(figure.y.label), transform=turned, text_anchor="middle")
@@ -88,8 +124,14 @@ def _slope(axis: Axis, scale: Scale) -> float:
 
 def _ticks(axis: Axis, scale: Scale, most: int) -> list[tuple[float, str]]:
     if axis.categories:
-        return [(place, cut(name)) for place, name in enumerate(axis.categories)]
+        return [(place, cut(name)) for place, name in enumerate(axis.categories) if scale.shows(place)]
     return [(tick, tick_text(tick)) for tick in scale.ticks(most)]
+
+
+def _named(figure: Figure) -> list[Series]:
+    """The series in the legend: none if there is only one."""
+    found = [each for each in figure.series if each.name and len(each.x)]
+    return found if len(found) > 1 else []
 
 
 def _legend_places(legend: Sequence[Series], width: int) -> list[tuple[float, float]]:
@@ -103,17 +145,36 @@ def _legend_places(legend: Sequence[Series], width: int) -> list[tuple[float, fl
     return places
 
 
-def _legend_height(legend: Sequence[Series], width: int) -> float:
-    return _legend_places(legend, width)[-1][1] + 8
+def _heights(figure: Figure, width: int) -> tuple[float, float]:
+    """The heights of the legend of the series, and of the legend of the colours."""
+    places = _legend_places(_named(figure), width)
+    return (places[-1][1] + 8 if places else 0), (18 if any(each.shade for each in figure.series) else 0)
 
 
-def _legend(legend: Sequence[Series], width: int) -> Iterator[str]:
+def _legend(figure: Figure, width: int) -> Iterator[str]:
+    legend = _named(figure)
     for each, (left, top) in zip(legend, _legend_places(legend, width)):
         if each.mark in ("line", "steps"):
             yield _line(each, f"M{left:.1f} {top - 4:.1f}h16")
         else:
-            yield element("path", kind=f"mark {_colour(each)}", d=shape(each.symbol, left + 8, top - 4, 5))
+            yield element("path", kind=_colour(each), fill="currentColor", d=shape(each.symbol, left + 8, top - 4, 5))
         yield label(cut(each.name), left + 21, top, "start")
+    shaded = [each for each in figure.series if each.shade]
+    if shaded:
+        known = [value for each in shaded for value in each.shade if value is not None]
+        yield from _colours(shaded[0].shade_label, known, LEFT, _heights(figure, width)[0] + 3)
+
+
+def _colours(name: str, values: Sequence[float], left: float, top: float) -> Iterator[str]:
+    """The colour scale with its ends."""
+    if not values:
+        return
+    low, high = f"{name} {short(min(values))}", short(max(values))
+    start = left + LETTER * len(low)
+    yield label(low, left, top + 10, "start")
+    for step in range(len(SCALE)):
+        yield element("rect", kind=f"s{step}", fill="currentColor", x=start + 12 * step, y=top, width=12, height=12)
+    yield label(high, start + 12 * len(SCALE) + 6, top + 10, "start")
 
 
 def _line(series: Series, path: str) -> str:
@@ -127,7 +188,7 @@ def _colour(series: Series) -> str:
 
 def _series(series: Series, x: Scale, y: Scale, shades: Sequence[int | None]) -> Iterator[str]:
     places = [
-        None if a is None or b is None or not _drawn(x, a) or not _drawn(y, b) else (x(a), y(b))
+        None if a is None or b is None or not x.has(a) or not y.has(b) else (x(a), y(b))
         for a, b in zip(series.x, series.y)
     ]
     if series.mark in ("line", "steps") and len(places) > 1:  # one point makes no line
@@ -137,44 +198,20 @@ def _series(series: Series, x: Scale, y: Scale, shades: Sequence[int | None]) ->
         return
     if series.low:
         yield from _whiskers(series, x, y)
-    colours = [_colour(series) if shade is None else f"s{shade}" for shade in shades or [None] * len(places)]
-    if len(places) > DENSE and series.mark != "bars":
-        yield from _clouds(series, places, colours)
-        return
     for i, place in enumerate(places):
         if place is not None:
-            yield _mark(series, i, place, x, y, colours[i])
+            shade = shades[i] if shades else None
+            yield _mark(series, i, place, _colour(series) if shade is None else f"s{shade}")
 
 
-def _clouds(series: Series, places: Sequence[tuple[float, float] | None], colours: Sequence[str]) -> Iterator[str]:
-    """One element for all points of a colour. A dot is a line of length zero with round ends."""
-    r = series.size / 2
-    found: dict[str, list[str]] = {}
-    for place, colour in zip(places, colours):
-        if place is not None:
-            mark = f"M{place[0]:.1f} {place[1]:.1f}h0" if series.symbol == "circle" else shape(series.symbol, *place, r)
-            found.setdefault(colour, []).append(mark)
-    wide = series.size + 1  # a mark has an outline of 1
-    ends: dict[str, str | float] = {"stroke_width": wide, "stroke_linecap": "round"}
-    for colour, marks in found.items():
-        look = {"kind": f"whisker {colour}", **ends} if series.symbol == "circle" else {"kind": f"mark {colour}"}
-        yield element("path", d="".join(marks), **look)
-
-
-def _mark(series: Series, i: int, place: tuple[float, float], x: Scale, y: Scale, colour: str) -> str:
+def _mark(series: Series, i: int, place: tuple[float, float], colour: str) -> str:
     title = [element("title", escaped(series.text[i]))] if series.text else []
-    if series.mark == "bars":
-        base = y(max(0.0, y.low))
-        wide = 8.0 if x.log else max(4.0, min(40.0, abs(x(1) - x(0)) * 0.6))
-        box = {"x": place[0] - wide / 2, "y": min(base, place[1]), "width": wide, "height": abs(base - place[1])}
-        drawn = element("rect", *title, kind=f"mark {colour}", **box)
+    r = series.size / 2 + 0.5
+    if series.symbol == "circle":
+        drawn = element("circle", *title, kind=f"mark {colour}", cx=place[0], cy=place[1], r=r)
     else:
-        drawn = element("path", *title, kind=f"mark {colour}", d=shape(series.symbol, *place, series.size / 2))
+        drawn = element("path", *title, kind=f"mark {colour}", d=shape(series.symbol, *place, r))
     return element("a", drawn, href=series.links[i], tabindex="-1") if series.links else drawn
-
-
-def _drawn(scale: Scale, value: float) -> bool:
-    return math.isfinite(value) and (value > 0 or not scale.log) and scale.shows(value)
 
 
 def _path(places: Sequence[tuple[float, float] | None], steps: bool) -> str:
@@ -194,7 +231,7 @@ def _band(series: Series, x: Scale, y: Scale) -> Iterator[str]:
     known = [
         (x(at), y(max(low, y.low)), y(min(high, y.high)))
         for at, low, high in zip(series.x, series.low, series.high)
-        if at is not None and low is not None and high is not None and _drawn(x, at)
+        if at is not None and low is not None and high is not None and x.has(at)
     ]
     if len(known) > 1:
         there = "L".join(f"{at:.1f} {low:.1f}" for at, low, _ in known)
@@ -204,10 +241,38 @@ def _band(series: Series, x: Scale, y: Scale) -> Iterator[str]:
 
 def _whiskers(series: Series, x: Scale, y: Scale) -> Iterator[str]:
     for at, height, low, high in zip(series.x, series.y, series.low, series.high):
-        if at is None or height is None or low is None or high is None:
+        if at is None or height is None or low is None or high is None or not x.has(at) or not y.has(height):
             continue
         if series.mark == "spans":
-            ends = f"M{x(low):.1f} {y(height):.1f}H{x(high):.1f}"
+            ends = f"M{x(max(low, x.low)):.1f} {y(height):.1f}H{x(min(high, x.high)):.1f}"
         else:
-            ends = f"M{x(at):.1f} {y(low):.1f}V{y(high):.1f}"
+            ends = f"M{x(at):.1f} {y(max(low, y.low)):.1f}V{y(min(high, y.high)):.1f}"
         yield element("path", kind=f"whisker {_colour(series)}", stroke_width="2", d=ends)
+
+
+def _heat(heat: Heat, width: int) -> Iterator[str]:
+    top = TOP + 18
+    height = top + CELL * len(heat.y.categories)
+    left = 24 + min(LETTER * max((len(cut(name)) for name in heat.y.categories), default=0), width * 0.4)
+    wide = (width - left - RIGHT) / max(1, len(heat.x.categories))
+    values = [value for row in heat.z for value in row]
+    yield from _colours(heat.label, [value for value in values if value is not None], left, 3)
+    shades = iter(shades_of(values))
+    for i, row in enumerate(heat.z):
+        yield label(cut(heat.y.categories[i]), left - 7, top + CELL * (i + 0.5) + 4, "end")
+        for j, value in enumerate(row):
+            shade = next(shades)
+            if value is not None:
+                yield from _cell(
+                    value, f"{short(value)} {heat.label}", left + j * wide, top + i * CELL, wide, shade or 0
+                )
+    for j, name in enumerate(heat.x.categories):
+        yield label(cut(name, max(4, int(wide / LETTER))), left + (j + 0.5) * wide, height + 18)
+    yield label(heat.x.label, (left + width) / 2, height + 40)
+
+
+def _cell(value: float, title: str, left: float, top: float, wide: float, shade: int) -> Iterator[str]:
+    box = {"x": left + 1, "y": top + 1, "width": max(1.0, wide - 2), "height": CELL - 2}
+    yield element("rect", element("title", escaped(title)), kind=f"mark s{shade}", **box)
+    if wide > ROOM:
+        yield label(short(value), left + wide / 2, top + CELL / 2 + 4, kind="on-light" if shade < DARK else "on-dark")

@@ -9,14 +9,12 @@ import numpy as np
 
 from dashboards.analysis.history import in_order
 from dashboards.analysis.tabulated import Numbers, Tabulated
-from dashboards.analysis.thinning import distinct
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
 from dashboards.figures.labels import labelled
 from dashboards.figures.progress import arms_of, history_figure, hypervolume_figure
-from dashboards.pages.asked import Ask, crumbs
 from dashboards.pages.study import status_of
 from dashboards.server.sources import StudyCache
-from dashboards.view import Column, Table, View
+from dashboards.view import Ask, Column, Table, View, crumbs
 from nas.statistics.rank_correlation import CONFIDENCE, LEAST, correlation
 from nas.store.records import MAIN
 
@@ -43,11 +41,11 @@ def view(ask: Ask) -> View:
     figures: dict[str, Figure] = {}
     predictors: list[dict[str, Any]] = []
     if names:
-        known = study.of_results("predictors", lambda: _predictors(study, names[0]))
+        known = study.remember("predictors", lambda: _predictors(study, names[0]))
         figures["correlations"], predictors = _audit(table, known, names[0])
         figures["history"] = history_figure(table, names[0])
     if len(names) > 1:
-        figures["hypervolume"] = study.of_results(("hypervolume", "trials"), lambda: hypervolume_figure(table, names))
+        figures["hypervolume"] = study.remember(("hypervolume", "trials"), lambda: hypervolume_figure(table, names))
     status = status_of(study)
     arms = arms_of(table)
     return View(
@@ -114,7 +112,7 @@ def _audit(table: Tabulated, known: Mapping[str, Numbers], objective: str) -> tu
         usable = rows[np.isfinite(column[rows])]
         ends: list[int] = []
         if len(usable) >= LEAST:
-            ends = distinct(np.geomspace(LEAST, len(usable), POINTS).astype(int)).tolist()
+            ends = np.unique(np.geomspace(LEAST, len(usable), POINTS).astype(int)).tolist()
         points = [(end, correlation(column[usable[:end]].tolist(), quality[usable[:end]].tolist())) for end in ends]
         told = [(end, each) for end, each in points if each is not None]
         series.append(

@@ -8,11 +8,11 @@ from typing import Any
 from dashboards.analysis.layers import aligned
 from dashboards.figures.labels import labelled, written
 from dashboards.figures.progress import curves_figure
-from dashboards.pages.asked import Ask, crumbs
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import StudyCache, open_or_none
-from dashboards.view import Column, Table, View
+from dashboards.view import Ask, Column, Table, View, crumbs
 from nas.location import command
+from nas.numbers import address_of, name_of
 from nas.store import Trial
 from searchspace.lines import AlignedLayer
 
@@ -23,14 +23,11 @@ MOST_LINES = 400
 def view(ask: Ask) -> View:
     """The page of a comparison. Raises NotFound for a trial that does not exist, BadRequest for invalid numbers."""
     study = ask.of
-    asked = ask.parameters.trials("trials", MOST)
-    numbers = []
-    for number in asked:
-        if (known := study.table.numbered(number)) is None:
-            raise NotFound(f"This study has no {study.table.name(number)}.")
-        numbers.append(known)
-    numbers = list(dict.fromkeys(numbers))
-    names = {number: study.table.name(number).capitalize() for number in numbers}
+    numbers = ask.parameters.trials("trials", MOST)
+    for number in numbers:
+        if not len(study.table.rows_of([number])):
+            raise NotFound(f"This study has no {name_of(number)}.")
+    names = {number: name_of(number).capitalize() for number in numbers}
     trials = [study.reader.trial(study.study.id, number) for number in numbers]
     lines, problem = _lines(ask, trials)
     scores = list(dict.fromkeys(name for trial in trials for name in trial.values))
@@ -52,16 +49,17 @@ def view(ask: Ask) -> View:
         {"place": line.place, "differs": line.differs, **{str(n): text for n, text in zip(numbers, line.texts)}}
         for line in lines[:MOST_LINES]
     ]
+    title = ", ".join(name_of(number).removeprefix("trial ") for number in numbers)
     numeric = [Column(head.key, head.label, "number") for head in heads]
     return View(
         template="compare.html",
-        title="Compare " + ", ".join(_short(study, number) for number in numbers) if numbers else "Compare",
+        title=f"Compare {title}".strip(),
         values={"trials": numbers, "problem": problem, "lines": len(lines)},
         shown={
             "address": study.address,
             "hidden": lines[MOST_LINES:],
             "command": _command(study, trials),
-            "links": [(study.table.address(number), names[number]) for number in numbers],
+            "links": [(address_of(number), names[number]) for number in numbers],
         },
         tables={
             "values": Table(columns=[Column("name", "Quantity"), *numeric], rows=values if numbers else []),
@@ -93,11 +91,6 @@ def _command(study: StudyCache, trials: Sequence[Trial]) -> str:
     name = study.study.name
     words = ["compare" if len(trials) > 1 else "show", *(f"{name}:{trial.address}" for trial in trials)]
     return command(study.reader, name, *words)
-
-
-def _short(study: StudyCache, number: int) -> str:
-    """3, or final 2."""
-    return study.table.name(number).removeprefix("trial ")
 
 
 def _value(choices: Mapping[str, Any] | None, hole: str) -> str | None:

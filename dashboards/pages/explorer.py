@@ -11,10 +11,9 @@ from dashboards.analysis.layers import differing
 from dashboards.explorer.process import MOST_TEXT, Unavailable, Worker
 from dashboards.figures.architecture import QUANTITIES, architecture_svg
 from dashboards.figures.outline import Line, outline
-from dashboards.pages.asked import Ask
 from dashboards.pages.lengths import USUAL, length_or_usual
 from dashboards.server.sources import StudyCache, open_or_none
-from dashboards.view import Column, Table, View
+from dashboards.view import Ask, Column, Table, View
 
 ACTIONS = ("show", "sample", "mutate", "crossover")
 FRONT = 50  # trials of a front that are compared with the text
@@ -66,7 +65,7 @@ def view(ask: Ask) -> View:
     lines, problem = open_or_none(lambda: outline(shown))
     drawn = [Line(**line) for line in found["lines"]] if "lines" in found else lines or []
     problems = found.get("problems") or ([{"line": None, "path": "", "message": problem}] if problem else [])
-    near = _near(study, worker, shown) if study is not None and not problems else []
+    near, cut = _near(study, worker, shown) if study is not None and not problems else ([], "")
     return View(
         template="explorer.html",
         title="Explorer",
@@ -96,6 +95,7 @@ def view(ask: Ask) -> View:
                 rows=near,
                 links=[f"{study.address}/trials/{row['trial']}" for row in near] if study else (),
                 empty="Choose a study to see the nearest architectures of its front.",
+                note=cut,
             )
         },
     )
@@ -121,13 +121,18 @@ def _best(study: StudyCache) -> str:
     return study.reader.trial(study.study.id, found[0].number).architecture if found else ""
 
 
-def _near(study: StudyCache, worker: Worker, text: str) -> list[dict[str, Any]]:
-    """The 8 architectures on the front of a study that differ from `text` in the fewest lines, nearest first."""
+def _near(study: StudyCache, worker: Worker, text: str) -> tuple[list[dict[str, Any]], str]:
+    """The 8 architectures on the front of a study that differ from `text` in the fewest lines, nearest first.
+
+    The second value says which of the front were compared, if not all were.
+    """
     table = study.table
     if not table.signs:
-        return []
-    numbers = [int(table.number[row]) for row in table.front(list(table.signs))[:FRONT]]
+        return [], ""
+    front = table.front(list(table.signs))
+    numbers = table.number[front[:FRONT]].tolist()
     others = [study.reader.trial(study.study.id, number).architecture for number in numbers]
     counts = open_or_none(lambda: differing(worker, text, others))[0] or []
     found = [{"trial": number, "layers": count} for number, count in zip(numbers, counts) if count is not None]
-    return sorted(found, key=itemgetter("layers"))[:8]
+    cut = f"Among the first {FRONT} of {len(front)} trials on the front." if len(front) > FRONT else ""
+    return sorted(found, key=itemgetter("layers"))[:8], cut

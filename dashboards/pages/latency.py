@@ -9,15 +9,13 @@ from typing import Any
 
 from dashboards.analysis.times import Conditions
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
-from dashboards.pages.asked import Ask
 from dashboards.server.sources import Source, open_or_none
-from dashboards.view import Column, Table, View, paged
+from dashboards.view import Ask, Column, Table, View, paged
 from nas.latency import stored
 from nas.latency.stored import Compared
 from nas.report.tables import short
 from nas.store import Measurement
 
-MOST = 5000  # pieces of a database that are shown
 PREDICTIONS = (
     *(Column("architecture", "Architecture", "code"), Column("measured", "Measured (ms)", "number", sorts=True)),
     *(Column("low", "Low (ms)", "number"), Column("high", "High (ms)", "number")),
@@ -59,7 +57,7 @@ def view(ask: Ask) -> View:
             "pieces": _table(ask, pieces),
         },
         figures={"comparison": _figure(found)},
-        crumbs=[("Tuning", "/tuning")],
+        crumbs=[("Tuning", f"{ask.sources.root}/tuning")],
     )
 
 
@@ -96,7 +94,7 @@ def _pieces(source: Source) -> list[dict[str, Any]]:
     """The newest measurement of each piece."""
     names = _names(source)
     rows = {(row.device, row.problem): row for row in source.reader.measurements(stored.PIECE) if row.milliseconds}
-    return [_piece(source, names, row) for row in list(rows.values())[-MOST:]]
+    return [_piece(source, names, row) for row in rows.values()]
 
 
 def _piece(source: Source, names: Mapping[str, str], row: Measurement) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,11 +12,11 @@ from dashboards.analysis.tabulated import Tabulated
 from dashboards.analysis.thinning import thinned
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
 from dashboards.figures.labels import labelled
-from dashboards.pages.asked import Ask, crumbs
 from dashboards.pages.trial import family_table
-from dashboards.view import Column, Table, View, paged
+from dashboards.view import Ask, Column, Table, View, crumbs, paged
 from nas.store.records import SEARCH
 
+SHOWN = 7  # operators in the figure
 OPERATORS = (
     *(Column("operator", "Operator", sorts=True), Column("trials", "Trials", "number", sorts=True)),
     *(
@@ -30,15 +31,15 @@ OPERATORS = (
 def view(ask: Ask) -> View:
     """The page of the lineage."""
     study, table = ask.of, ask.of.table
-    family = study.grown("lineage", lambda before: lineage(study.reader, study.study, before))
+    family = study.remember("lineage", lambda: lineage(study.reader, study.study))
     names = [each["name"] for each in study.study.objectives]
     objective = ask.parameters.choice("objective", names, names[0]) if names else ""
     figures = {}
     if names:
-        figures["family"] = study.of_results(
+        figures["family"] = study.remember(
             ("family", objective), lambda: _figure(table, family, objective, study.address)
         )
-    operators = study.of_results(("operators", objective), lambda: _operators(table, family, objective))
+    operators = study.remember(("operators", objective), lambda: _operators(table, family, objective))
     best = _best(table, objective) if names else None
     tables: dict[str, Table] = {
         "operators": paged(ask.parameters, OPERATORS, operators, empty="No trial was proposed yet.")
@@ -122,9 +123,10 @@ def _figure(table: Tabulated, family: Lineage, objective: str, address: str) -> 
     lines = Series(
         name="Ancestors of the front", x=[x for x, _ in edges], y=[y for _, y in edges], mark="line", colour=1
     )
-    operators = sorted(set(table.texts["operator"][searched].tolist()))
+    operators = Counter(table.texts["operator"][searched].tolist()).most_common()
+    cut = f" The {SHOWN} operators of {len(operators)} with the most trials." if len(operators) > SHOWN else ""
     series = [lines]
-    for place, operator in enumerate(operators[:7]):
+    for place, (operator, _) in enumerate(operators[:SHOWN]):
         rows = searched[table.texts["operator"][searched] == operator]
         rows = rows[thinned(table.number[rows], table.values[objective][rows], most=700)]
         numbers = table.number[rows].tolist()
@@ -146,6 +148,6 @@ def _figure(table: Tabulated, family: Lineage, objective: str, address: str) -> 
         y=Axis(label=labelled(objective)),
         series=tuple(each for each in series if len(each.x)),
         height=420,
-        note="A point is a trial. Lines join parents and children among the ancestors of the Pareto front.",
+        note="A point is a trial. Lines join parents and children among the ancestors of the Pareto front." + cut,
         empty="No trial has a result yet.",
     )

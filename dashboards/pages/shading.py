@@ -9,8 +9,7 @@ from dashboards.analysis import times
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.architecture import QUANTITIES
 from dashboards.figures.outline import Line
-from dashboards.pages.asked import Ask
-from dashboards.view import Column, Table
+from dashboards.view import Ask, Column, Table
 from nas.store import Trial
 
 COSTS = ("flops", "parameters", "state_bytes")

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dashboards.analysis.holes import Importance, Tried, importances, tried, varied
+from dashboards.analysis.holes import Importance, Tried, best_values, importances, tried, varied
 from dashboards.analysis.tabulated import Numbers
 from dashboards.figures.figure import Figure
 from dashboards.figures.holes import importance_figure, marginal_figure, parallel_figure
 from dashboards.figures.labels import labelled, written
-from dashboards.pages.asked import Ask, crumbs
 from dashboards.server.sources import StudyCache
-from dashboards.view import Column, View, paged
+from dashboards.view import Ask, Column, View, crumbs, paged
 
 MOST = 2000  # trials that are read: those trained longest first, then by number
 AXES = 5  # holes in the parallel coordinates
@@ -24,9 +23,10 @@ AXES = 5  # holes in the parallel coordinates
 
 @dataclass(frozen=True)
 class Holes:
-    """The values of some trials by hole, and statistics about them."""
+    """The values of some trials by hole, and statistics about them. trials: of the search, also those not read."""
 
     numbers: list[int]
+    trials: int
     columns: dict[str, list[Any]]
     scores: Numbers
     tried: list[Tried]
@@ -35,13 +35,14 @@ class Holes:
 
 def view(ask: Ask) -> View:
     """The page of the space."""
-    study = ask.of
+    study, table = ask.of, ask.of.table
     names = [each["name"] for each in study.study.objectives]
     objective = ask.parameters.choice("objective", names, names[0]) if names else ""
     holes = holes_of(study, objective)
     shown = [each.hole for each in holes.important] or list(holes.columns)
     hole = ask.parameters.choice("hole", shown, shown[0]) if shown else ""
     versions = study.reader.space_versions(study.study.id)
+    own = [each for each in holes.tried if each.hole == hole]
     rows = [
         {
             "hole": e.hole,
@@ -74,12 +75,14 @@ def view(ask: Ask) -> View:
                 for each, changes in zip(versions, _changes([each.text for each in versions]))
             ],
             "text": versions[-1].text if versions else "",
+            "read": len(holes.numbers),
+            "trials": holes.trials,
         },
         shown={"objectives": [(name, labelled(name)) for name in names], "holes": shown, "address": study.address},
         tables={"values": paged(ask.parameters, columns, rows, empty="No trial has a point of this space yet.")},
         figures={
             "importance": importance_figure(holes.important, objective),
-            "marginal": marginal_figure(hole, holes.tried, objective),
+            "marginal": marginal_figure(hole, best_values(own, table.signs.get(objective, 1)), objective, len(own)),
         },
         crumbs=crumbs(study),
         is_live=True,
@@ -92,7 +95,7 @@ def holes_of(study: StudyCache, objective: str) -> Holes:
 
     def compute() -> Holes:
         rows = np.flatnonzero(table.texts["purpose"] == "search")
-        first = np.argsort(~table.longest[rows], kind="stable")
+        trials, first = len(rows), np.argsort(~table.longest[rows], kind="stable")
         rows = np.sort(rows[first][:MOST])
         numbers = table.number[rows].tolist()
         points = study.reader.choices(study.study.id, numbers)
@@ -104,9 +107,9 @@ def holes_of(study: StudyCache, objective: str) -> Holes:
             else np.full(len(rows), np.nan)
         )
         sign = table.signs.get(objective, 1)
-        return Holes(numbers, columns, scores, tried(columns, scores, sign), importances(columns, scores))
+        return Holes(numbers, trials, columns, scores, tried(columns, scores, sign), importances(columns, scores))
 
-    return study.seldom(("holes", objective), compute)
+    return study.remember(("holes", objective), compute, of=study.tenth)
 
 
 def parallel_of(study: StudyCache, objective: str) -> Figure:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from dashboards.analysis.history import best_so_far
 from dashboards.figures.sparkline import sparkline
-from dashboards.pages.asked import Ask
 from dashboards.server.sources import Source, StudyCache, open_or_none
-from dashboards.view import Column, View, paged
+from dashboards.view import Ask, Column, View, crumbs, paged
 from nas import report
 from nas.report import activity
 from nas.report.activity import Activity, UnitProgress
@@ -73,14 +72,8 @@ def _rows(source: Source, wanted: str) -> list[dict[str, Any]]:
 
 def _row(study: StudyCache) -> dict[str, Any]:
     """The row of a study. While a large study is read for the first time: only what a fast query gives."""
-    whole: Callable[[], dict[str, Any]] = partial(study.remember, "row", partial(summary, study))
-    if study.is_read:
-        with study.free() as is_free:
-            if is_free:
-                return dict(whole())
-        if known := study.earlier("row"):
-            return dict(known)
-    study.read_soon(whole)
+    if study.is_fast:
+        return dict(study.remember("row", partial(summary, study), of=study.look()))
     return known_at_once(study) | {"is_reading": True}
 
 
@@ -104,6 +97,13 @@ def known_at_once(study: StudyCache) -> dict[str, Any]:
     """The part of a row that is known without reading the trials. Raises StoreError."""
     counts = {(each.purpose, each.state.value): each.trials for each in study.reader.counts(study.study.id)}
     return _counted(study, counts, activity.progress(study.reader, study.study))
+
+
+def reading(ask: Ask) -> View:
+    """The page that is shown while a large study is read for the first time. It reloads itself."""
+    known = known_at_once(ask.of)
+    values = {name: known[name] for name in ("state", "trials")}
+    return View(template="reading.html", title=ask.of.study.name, values=values, crumbs=crumbs(ask.of)[:-1])
 
 
 def _counted(study: StudyCache, counts: Mapping[tuple[str, str], int], units: list[UnitProgress]) -> dict[str, Any]:

@@ -19,11 +19,10 @@ from dashboards.figures.progress import (
     rungs_figure,
     verdict_figure,
 )
-from dashboards.pages.asked import Ask, crumbs
 from dashboards.pages.space import holes_of, parallel_of
 from dashboards.pages.trials import trials_table
 from dashboards.server.sources import StudyCache
-from dashboards.view import Column, Table, View, paged
+from dashboards.view import Ask, Column, Table, View, crumbs, paged
 from nas import report
 from nas.report.overview import Status, eta_text, worker_text
 from nas.report.tables import duration, reason, short
@@ -64,9 +63,7 @@ def view(ask: Ask) -> View:
             "controls": [*(each.sentence() for each in status.controls), *status.uncompared],
             "verdict": status.verdict.sentence if status.verdict else None,
             "notes": status.verdict.notes() if status.verdict else [],
-            "search_file": study.remember(
-                "search file", lambda: search_file(study.study.config), of=study.study.config
-            ),
+            "search_file": study.remember("search file", lambda: search_file(study.study.config), of=study.version),
         },
         shown={
             "facts": facts(study, status),
@@ -90,7 +87,7 @@ def view(ask: Ask) -> View:
 
 def status_of(study: StudyCache) -> Status:
     """The current status of the study; read once for all its pages. Raises StoreError."""
-    return study.remember("status", lambda: report.status(study.reader, study.study))
+    return study.remember("status", lambda: report.status(study.reader, study.study), of=study.version)
 
 
 def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
@@ -106,28 +103,26 @@ def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
         "log": tuple(
             name for side, name in (("log_x", x), ("log_y", y)) if parameters.flag(side, _is_wide(table, name))
         ),
-        "bounds": (parameters.bounds("zoom_x"), parameters.bounds("zoom_y")),
+        "zoom": parameters.zoom("front"),
         "dominated": parameters.flag("dominated", True),
         "finalists": tuple(each.trial for each in finals.entrants if each.role != "baseline") if finals else (),
         "winner": finals.winner.trial if finals else None,
     }
     found: dict[str, Any] = {
-        "front": study.of_results(
+        "front": study.remember(
             ("front", x, y, *wanted.values()),
             lambda: front_figure(table, x, y, address=study.address, **wanted),  # type: ignore[arg-type]
         ),
-        "history": study.of_results(("history", y, axis), lambda: history_figure(table, y, axis)),
+        "history": study.remember(("history", y, axis), lambda: history_figure(table, y, axis)),
     }
     if len(names) > 1:
-        found["hypervolume"] = study.of_results(("hypervolume", axis), lambda: hypervolume_figure(table, names, axis))
-    rungs = study.of_results(("rungs", y), lambda: study.reader.rungs(study.study.id, y, MOST_RUNGS))
-    if study.of_results(("rung steps", y), lambda: len({steps for _, _, steps, _, _ in rungs})) > 1:
-        found["rungs"] = study.of_results(("rung figure", y), lambda: rungs_figure(rungs, y, study.address))
-    found["importance"] = study.of_results(
-        ("importance", y), lambda: importance_figure(holes_of(study, y).important, y)
-    )
-    found["parallel"] = study.of_results(("parallel", y), lambda: parallel_of(study, y))
-    found["curves"] = study.of_results(("curves", y), lambda: _curves(study, y))
+        found["hypervolume"] = study.remember(("hypervolume", axis), lambda: hypervolume_figure(table, names, axis))
+    rungs = study.remember(("rungs", y), lambda: study.reader.rungs(study.study.id, y, MOST_RUNGS))
+    if study.remember(("rung steps", y), lambda: len({steps for _, _, steps, _, _ in rungs})) > 1:
+        found["rungs"] = study.remember(("rung figure", y), lambda: rungs_figure(rungs, y, study.address))
+    found["importance"] = study.remember(("importance", y), lambda: importance_figure(holes_of(study, y).important, y))
+    found["parallel"] = study.remember(("parallel", y), lambda: parallel_of(study, y))
+    found["curves"] = study.remember(("curves", y), lambda: _curves(study, y))
     if finals and finals.verdicts:
         found["verdict"] = verdict_figure(finals)
     return found
@@ -217,7 +212,7 @@ def _units(ask: Ask) -> Table:
 def _failures(ask: Ask) -> Table:
     """The failures by kind, with the message of the first failed trial."""
     study, table = ask.of, ask.of.table
-    rows = study.of_results("failures", lambda: _failure_kinds(study, table))
+    rows = study.remember("failures", lambda: _failure_kinds(study, table))
     others = dict.fromkeys(("state", "purpose", "front", "arm", "q", "page"))
     links = [f"{ask.parameters.changed(**others, failure=each['kind'])}#trials" for each in rows]
     return Table(columns=FAILURES, rows=rows, links=links, empty="No trial has failed.")

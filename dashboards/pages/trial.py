@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from dashboards.analysis.lineage import Lineage, changed, distance, lineage
-from dashboards.analysis.tabulated import Tabulated
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.architecture import architecture_svg
 from dashboards.figures.labels import labelled
 from dashboards.figures.marks import cut
 from dashboards.figures.outline import MOST_LINES, Line, line_of, outline
 from dashboards.figures.progress import curves_figure
-from dashboards.pages.asked import Ask, crumbs
 from dashboards.pages.lengths import length_or_usual
 from dashboards.pages.shading import Shaded, shaded
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import StudyCache, open_or_none
-from dashboards.view import Column, Table, View
+from dashboards.view import Ask, Column, Table, View, crumbs
 from nas.latency import evidence
 from nas.location import trial_name
-from nas.numbers import FIRST_FINAL, final_of, name_of, number_of
+from nas.numbers import FIRST_FINAL, address_of, final_of, name_of, number_of
 from nas.report import trials
 from nas.report.tables import duration, reason, short
 from nas.store import Trial
@@ -32,7 +31,7 @@ from searchspace.cost import Shape
 from searchspace.lines import kept
 from searchspace.wording import plural
 
-NEIGHBOURS, COMPARED = 8, 1000
+NEIGHBOURS, COMPARED, RELATIVES = 8, 1000, 12
 RUNGS = (
     *(Column("kind", "Unit"), Column("rung", "Rung", "number"), Column("steps", "Steps", "number")),
     *(
@@ -58,7 +57,7 @@ def view(ask: Ask) -> View:
     study, number = ask.of, _number(ask)
     trial = study.reader.trial(study.study.id, number)
     told = trials.story(study.reader, study.study, number)
-    family = study.grown("lineage", lambda before: lineage(study.reader, study.study, before))
+    family = study.remember("lineage", lambda: lineage(study.reader, study.study))
     lines, problem = _lines(ask, trial)
     picture = shaded(ask, trial, lines)
     curve = study.reader.curve(study.study.id, number)
@@ -87,6 +86,7 @@ def view(ask: Ask) -> View:
             "shade": picture.chosen,
             "remarks": [each for each in (problem if lines else "", picture.note) if each],
             "address": study.address,
+            "study": f"{study.source.key}/{study.slug}",
             "before": _neighbour(study, number, -1),
             "after": _neighbour(study, number, 1),
         },
@@ -133,25 +133,16 @@ def _drawn(picture: Shaded, problem: str, title: str) -> str:
 
 def _number(ask: Ask) -> int:
     written = ask.path.rpartition("/")[2]
-    table = ask.of.table
-    number = number_of(written)
-    found = None if number is None else table.numbered(number)
-    if found is None:
-        raise NotFound(f"This study has no {_asked(written, number)}. {_there(table, number)}")
-    return found
-
-
-def _asked(written: str, number: int | None) -> str:
-    return f"trial {written[:20]!r}" if number is None or final_of(number) is None else name_of(number)
-
-
-def _there(table: Tabulated, number: int | None) -> str:
-    """Which trials there are, or which finals."""
-    finals = int(table.finals.max(initial=0))
-    if number is not None and final_of(number) is not None:
-        return f"It has {plural(finals, 'final')}." if finals else "It has no finals yet."
-    below = table.number[table.number < FIRST_FINAL]
-    return f"The last one is {below[-1]}." if len(below) else "There are none yet."
+    table, number = ask.of.table, number_of(written)
+    if number is not None and len(table.rows_of([number])):
+        return number
+    if number is None or final_of(number) is None:
+        below = table.number[table.number < FIRST_FINAL]
+        there = f"The last one is {below[-1]}." if len(below) else "There are none yet."
+        raise NotFound(f"This study has no trial {written[:20]!r}. {there}")
+    finals = int((table.number >= FIRST_FINAL).sum())
+    there = f"It has {plural(finals, 'final')}." if finals else "It has no finals yet."
+    raise NotFound(f"This study has no {name_of(number)}. {there}")
 
 
 def _neighbour(study: StudyCache, number: int, step: int) -> tuple[str, str] | None:
@@ -161,7 +152,7 @@ def _neighbour(study: StudyCache, number: int, step: int) -> tuple[str, str] | N
     if not 0 <= place < len(table):
         return None
     found = int(table.number[place])
-    return table.address(found), table.name(found).capitalize()
+    return address_of(found), name_of(found).capitalize()
 
 
 def _facts(study: StudyCache, trial: Trial) -> list[tuple[str, str, str]]:
@@ -214,9 +205,10 @@ def _value(study: StudyCache, number: int) -> float | None:
 
 def family_table(study: StudyCache, trial: Trial, family: Lineage) -> Table:
     """The trial, its ancestors and its children, each with its differences from its first parent."""
-    ancestors = family.ancestors(trial.number, 12)
+    ancestors = family.ancestors(trial.number, RELATIVES)
     searched = set(study.table.number[study.table.texts["purpose"] == SEARCH].tolist())
-    children = [number for number in family.children.get(trial.number, []) if number in searched][:12]
+    children = [number for number in family.children.get(trial.number, []) if number in searched]
+    many, children = len(children), sorted(children, key=partial(_rank, study))[:RELATIVES]
     shown = [*reversed(ancestors), trial.number, *children]
     parents = {number: family.parents(number) for number in shown}
     known = {each for number in shown for each in (number, *parents[number][:1])}
@@ -228,7 +220,7 @@ def family_table(study: StudyCache, trial: Trial, family: Lineage) -> Table:
         rows.append(
             {
                 "trial": number,
-                "final": study.table.final(number),
+                "final": final_of(number),
                 "relation": "this trial"
                 if number == trial.number
                 else "child"
@@ -242,8 +234,17 @@ def family_table(study: StudyCache, trial: Trial, family: Lineage) -> Table:
                 + (f"; and {len(differences) - 6} more" if len(differences) > 6 else ""),
             }
         )
-    links = [f"{study.address}/trials/{study.table.address(number)}" for number in shown]
-    return Table(columns=FAMILY, rows=rows, links=links)
+    links = [f"{study.address}/trials/{address_of(number)}" for number in shown]
+    note = f"The {RELATIVES} best of {many:,} children." if many > RELATIVES else ""
+    if len(ancestors) == RELATIVES:
+        note = f"The {RELATIVES} nearest ancestors. {note}".strip()
+    return Table(columns=FAMILY, rows=rows, links=links, note=note)
+
+
+def _rank(study: StudyCache, number: int) -> float:
+    """A number by which trials are sorted, the best first."""
+    value, sign = _value(study, number), next(iter(study.table.signs.values()), 1)
+    return np.inf if value is None else sign * value
 
 
 def _origin(family: Lineage, number: int) -> str:
@@ -271,7 +272,7 @@ def _neighbours(study: StudyCache, trial: Trial) -> Table:
     rows = np.flatnonzero(table.longest)
     own = table.steps[rows] if len(rows) else rows
     rows = rows[np.argsort(-own, kind="stable")][:COMPARED] if len(rows) > COMPARED else rows
-    points = study.of_results(
+    points = study.remember(
         ("points", len(rows)), lambda: study.reader.choices(study.study.id, table.number[rows].tolist())
     )
     others = ((number, point) for number, point in points.items() if number != trial.number)

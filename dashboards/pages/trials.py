@@ -8,9 +8,8 @@ import numpy as np
 
 from dashboards.analysis.tabulated import Mask, Tabulated
 from dashboards.figures.labels import labelled
-from dashboards.pages.asked import Ask
 from dashboards.pages.compare import MOST
-from dashboards.view import MOST_PER_PAGE, PER_PAGE, Column, Table, column_of
+from dashboards.view import MOST_PER_PAGE, PER_PAGE, Ask, Column, Table, column_of
 from nas.numbers import address_of, number_of
 from nas.report.trials import BASELINE
 
@@ -90,5 +89,5 @@ def _filtered(ask: Ask, table: Tabulated) -> Mask:
         wanted = text.removeprefix("trial ").strip()
         number = number_of(re.sub(r"^final ", "final-", wanted))
         hashes = np.asarray([str(each).startswith(wanted) for each in table.texts["hash"]], dtype=bool)
-        mask &= hashes | (False if number is None else table.number == table.numbered(number))
+        mask &= hashes | (table.number == number)
     return mask

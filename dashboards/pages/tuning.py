@@ -12,15 +12,14 @@ from dashboards.explorer.kernels_folder import KernelsFolder
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.figure import Axis, Figure, Heat, Series
 from dashboards.pages import resources
-from dashboards.pages.asked import Ask
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import Source, open_or_none
-from dashboards.view import Column, Table, View, paged
+from dashboards.view import Ask, Column, Table, View, paged
 from nas.latency import stored
 from nas.store.measurements import Measured, Measurement
 
-MOST = 2000  # problems in the list
-MOST_BESIDE = 40  # problems in the figure that compares devices
+MOST = 100_000  # problems of a database
+MOST_BESIDE = 40  # problems in the figure that compares devices: those whose times differ most
 WHY = {
     "exact": "it was tuned for this problem",
     "locked": "it was tuned, and the table is locked",
@@ -98,7 +97,7 @@ def view(ask: Ask) -> View:
 def _sources(ask: Ask) -> list[Source | KernelsFolder]:
     """The databases, and the default folder of the tuner if the user chose no databases."""
     shows = ask.sources.is_default and ask.worker.is_possible
-    return [*ask.sources.all(), *([KernelsFolder(ask.worker)] if shows else [])]
+    return [*ask.sources.all(), *([KernelsFolder(ask.worker, ask.sources.root)] if shows else [])]
 
 
 def _serves(ask: Ask, operation: str, dtype: str, problem: str) -> str:
@@ -128,7 +127,7 @@ def _row(source: Source | KernelsFolder, each: Measured, names: Mapping[str, str
         "count": each.count,
         "failures": each.failures,
         "best": each.milliseconds,
-        "address": f"/tuning?{query}",
+        "address": f"{source.root}/tuning?{query}",
     }
 
 
@@ -205,7 +204,7 @@ def _heats(newest: Sequence[Measurement]) -> dict[str, Heat]:
         settings = _settings(each.configuration)
         if each.milliseconds is not None and len(settings) > 1:
             grouped.setdefault(each.implementation, []).append((settings, each.milliseconds))
-    for number, (implementation, pairs) in enumerate(list(grouped.items())[:4]):
+    for number, (implementation, pairs) in enumerate(grouped.items()):
         values = {name: sorted({repr(s.get(name)) for s, _ in pairs}) for name in pairs[0][0]}
         names = sorted(values, key=lambda name: -len(values[name]))[:2]
         if len(names) == 2 and all(len(values[name]) > 1 for name in names):
@@ -265,14 +264,16 @@ def _side_by_side(rows: Sequence[Mapping[str, Any]], operation: str) -> Heat | N
     if not best:
         return None
     devices = sorted({device for times in best.values() for device in times})
-    problems = list(best)[:MOST_BESIDE]
+    apart = {name: max(times.values()) / min(times.values()) for name, times in best.items()}
+    problems = sorted(best, key=lambda name: -apart[name])[:MOST_BESIDE]
+    cut = f" The {MOST_BESIDE} problems of {len(best)} whose times differ most." if len(best) > MOST_BESIDE else ""
     return Heat(
         title="Devices side by side",
         x=Axis(label="Device", categories=tuple(devices)),
         y=Axis(label="Problem", categories=tuple(problems)),
         z=[[_times(best[problem], device) for device in devices] for problem in problems],
         label="times the fastest",
-        note="The best time of a problem on each device, divided by its time on the fastest device.",
+        note="The best time of a problem on each device, divided by its time on the fastest device." + cut,
     )
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from dashboards.explorer.process import Worker
 from dashboards.figures.architecture import architecture_svg
 from dashboards.figures.figure import Figure, Heat
 from dashboards.figures.labels import labelled
 from dashboards.figures.outline import Line, outline
 from dashboards.pages import study as study_page
-from dashboards.pages.asked import Ask
 from dashboards.pages.trial import kept_lines
 from dashboards.server.parameters import Parameters
 from dashboards.server.sources import Sources, StudyCache, open_or_none
-from dashboards.view import Table, View
+from dashboards.view import Ask, Table, View
 from nas.report.data import data_lines
 from nas.report.tables import short
 
@@ -41,11 +40,11 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Content:
-    """Everything in a report. environment: (subject, text)."""
+    """Everything in a report. architectures: the best of those on the front. environment: (subject, text)."""
 
     view: View
-    figures: Mapping[str, Figure | Heat]
     architectures: list[Drawn]
+    front: int  # how many architectures are on the front
     environment: list[tuple[str, str]]
 
 
@@ -54,17 +53,25 @@ def content(sources: Sources, study: StudyCache) -> Content:
     names = [each["name"] for each in study.study.objectives]
     sign = "-" if names and study.table.signs[names[0]] < 0 else ""
     asked = {"per": str(MOST_TRIALS), "purpose": "search"} | ({"sort": f"{sign}{names[0]}"} if names else {})
-    view = study_page.view(Ask(sources=sources, parameters=Parameters(asked), study=study, path=study.address))
+    ask = Ask(
+        sources=sources,
+        parameters=Parameters(asked),
+        study=study,
+        path=study.address,
+        worker=Worker(enabled=False),
+    )
+    view = study_page.view(ask)
     figures = {name: _without_links(figure) for name, figure in view.figures.items() if not figure.is_empty}
-    view = dataclasses.replace(view, tables={name: _plain_table(table) for name, table in view.tables.items()})
-    return Content(view, figures, _architectures(study), _environment(study))
+    tables = {name: _plain_table(table) for name, table in view.tables.items()}
+    view = dataclasses.replace(view, template="report.html", tables=tables, figures=figures)
+    return Content(view, *_architectures(study), _environment(study))
 
 
 def _without_links(figure: Figure | Heat) -> Figure | Heat:
     """The figure without links: a report is a file, and has no other pages."""
     if isinstance(figure, Heat):
         return figure
-    return dataclasses.replace(figure, series=tuple(dataclasses.replace(each, links=()) for each in figure.series))
+    return dataclasses.replace(figure, brush="", series=[dataclasses.replace(each, links=()) for each in figure.series])
 
 
 def _plain_table(table: Table) -> Table:
@@ -72,11 +79,11 @@ def _plain_table(table: Table) -> Table:
     return dataclasses.replace(table, columns=columns, links=(), chosen=None)
 
 
-def _architectures(study: StudyCache) -> list[Drawn]:
-    """The architectures of the Pareto front that are best by the first objective, at most 6, the best first."""
+def _architectures(study: StudyCache) -> tuple[list[Drawn], int]:
+    """The 6 trials of the Pareto front that are best by the first objective, the best first; how many are on it."""
     table = study.table
     if not table.signs:
-        return []
+        return [], 0
     name, sign = next(iter(table.signs.items()))
     front = table.front(list(table.signs))
     order = front[np.argsort(sign * table.values[name][front], kind="stable")][:PICTURES]
@@ -88,7 +95,7 @@ def _architectures(study: StudyCache) -> list[Drawn]:
         lines = kept_lines(study, trial) or open_or_none(lambda text=text: outline(text))[0]  # type: ignore[misc]
         scores = ", ".join(f"{labelled(each)} {short(float(table.values[each][row]))}" for each in table.signs)
         found.append(Drawn(number, scores, lines or [], text))
-    return found
+    return found, len(front)
 
 
 def _environment(study: StudyCache) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ ROWS = 20  # of the best trials
 def markdown(content: Content, folder: str) -> tuple[str, dict[str, str]]:
     """(the text, {file name: SVG}). folder: the folder of the pictures in the links of the text."""
     view = content.view
-    pictures = {f"{name}.svg": svg(figure, alone=True) for name, figure in content.figures.items()}
+    pictures = {f"{name}.svg": svg(figure, alone=True) for name, figure in content.view.figures.items()}
     parts = [f"# {value_text(view.title)}", value_text(view.shown["phase"])]
     said = [value_text(each) for each in (*view.shown["said"], *view.values["notes"])]
     parts += [f"**{said[0]}**"] if said else []
@@ -24,7 +24,7 @@ def markdown(content: Content, folder: str) -> tuple[str, dict[str, str]]:
     if "finals" in view.tables:
         parts += ["## Finals", _table(view.tables["finals"].columns, view.tables["finals"].rows)]
         parts += said[1:]
-    for name, figure in sorted(content.figures.items(), key=lambda item: item[0] != "verdict"):
+    for name, figure in sorted(content.view.figures.items(), key=lambda item: item[0] != "verdict"):
         parts += [f"## {value_text(figure.title)}", f"![{value_text(figure.title)}]({folder}/{name}.svg)", figure.note]
     parts += [value_text(each) for each in (*view.values["controls"], *view.values["sentences"])]
     for drawn in content.architectures[:3]:

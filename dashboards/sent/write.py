@@ -1,15 +1,20 @@
-"""Writes a report to files."""
+"""Writes a report to files: one HTML file without scripts, or Markdown with its pictures."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dashboards.server.installed import check_installed
+from dashboards.server.serve import check_installed
 from nas import location
 from nas.errors import UsageError
 from nas.files import check_writable, write_whole
 
+if TYPE_CHECKING:
+    from dashboards.sent.content import Content
+
+STYLE = Path(__file__).resolve().parent.parent / "static" / "style.css"
 SQLITE = b"SQLite format 3\0"
 
 
@@ -22,7 +27,6 @@ def write(study: str, storage: str | None, path: Path, form: str) -> list[Path]:
     check_installed()
     from dashboards.sent.content import content
     from dashboards.sent.markdown import markdown
-    from dashboards.sent.page import page
     from dashboards.server.sources import Sources, slug_of
 
     where = location.storage_of(study, storage)
@@ -34,7 +38,7 @@ def write(study: str, storage: str | None, path: Path, form: str) -> list[Path]:
         source = sources.all()[0]
         made = content(sources, source.study(slug_of(found)))
         folder = path.with_name(f"{path.stem}-pictures")
-        text, pictures = (page(made), {}) if form == "html" else markdown(made, folder.name)
+        text, pictures = (_page(made), {}) if form == "html" else markdown(made, folder.name)
     finally:
         sources.close()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,6 +48,17 @@ def write(study: str, storage: str | None, path: Path, form: str) -> list[Path]:
         write_whole(folder / name, picture.encode("utf-8", "backslashreplace"))
     write_whole(path, text.encode("utf-8", "backslashreplace"))
     return [path, *(folder / name for name in pictures)]
+
+
+def _page(content: Content) -> str:
+    """The report as HTML. It needs no script, no other file and no network."""
+    from markupsafe import Markup
+
+    from dashboards.server.answers import html
+    from dashboards.server.parameters import Parameters
+
+    style = Markup(STYLE.read_text(encoding="utf-8"))
+    return html(content.view, Parameters({}), "", content=content, style=style, markup=Markup)
 
 
 def form_of(path: Path | None) -> str:

@@ -1,32 +1,48 @@
-"""The web application: which page answers which address."""
+"""The web application: which page answers which address, and the cache of pages."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from dashboards.explorer.process import Worker
-from dashboards.pages import asked, reading, registry, studies
+from dashboards.pages import audit, compare, explorer, latency, lineage, space, studies, study, trial, tuning
 from dashboards.server import answers
-from dashboards.server.events import Drawn, Events, Stream, Subject
-from dashboards.server.files import KINDS, files
 from dashboards.server.parameters import BadRequest, NotFound, Parameters, joined
-from dashboards.server.parts import SHOWN
 from dashboards.server.security import Guard, known_names
-from dashboards.server.sources import PARTS, SUFFIXES, Sources, StudyCache
+from dashboards.server.sources import SUFFIXES, Sources, StudyCache
+from dashboards.view import Ask, View
 from nas.errors import NasError
 
 log = logging.getLogger("dashboards")
+STATIC = Path(__file__).resolve().parent.parent / "static"
+Page = Callable[[Ask], View]
+TOP: dict[str, Page] = {
+    "/": studies.view,
+    "/index": studies.view,
+    "/tuning": tuning.view,
+    "/tuning/latency": latency.view,
+    "/explorer": explorer.view,
+}
+OF_STUDY: dict[str, Page] = {
+    "": study.view,
+    "compare": compare.view,
+    "space": space.view,
+    "lineage": lineage.view,
+    "audit": audit.view,
+}
 
 
 def application(
@@ -36,76 +52,59 @@ def application(
     token: str | None = None,
     costs: bool = True,
     is_default: bool | None = None,
+    root: str = "",
+    allowed: Iterable[str] = (),
 ) -> Starlette:
     """The dashboard of these databases (None: those of the current folder), as an ASGI application.
 
     costs: compute the costs of architectures in a process with torch, if torch is installed. is_default: as in
-    `Sources`. Raises ValueError if `host` is not loopback and there is no token.
+    `Sources`. root: the path below which a proxy shows the pages, such as /tessera. allowed: more host names.
+    Raises ValueError if `host` is not loopback and there is no token.
     """
-    names = known_names(host)
-    if names is None and not token:
+    names = known_names(host, allowed)
+    if "*" in names and not token:
         raise ValueError(f"A dashboard on {host} can be reached from other machines, so it needs a token.")
-    sources, events, worker = Sources(places, is_default=is_default), Events(), Worker(enabled=costs)
+    sources, worker = Sources(places, is_default=is_default, root=root), Worker(enabled=costs)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         await run_in_threadpool(worker.start)
         yield
         worker.close()
-        events.close()
         sources.close()
 
     async def page(request: Request) -> Response:
         path, ending = split(request.scope["path"])
         parameters = Parameters(joined(request.query_params.multi_items()))
+        status = 200
         try:
-            if ending == ".events":
-                return await stream(request, path, parameters)
-            kind = "" if ending == PARTS else ending
-            found = _recent(sources, path, kind, parameters)
-            if found is None:
-                found = await run_in_threadpool(_content, sources, worker, path, kind, parameters)
-            if ending == PARTS:
-                found = await run_in_threadpool(answers.changed, found, request.headers.get(SHOWN, ""))
-            return answers.sent(request, found)
-        except NotFound as error:
-            return answers.problem(request, error, 404, ending)
-        except BadRequest as error:
-            return answers.problem(request, error, 400, ending)
-        except NasError as error:
-            return answers.problem(request, error, 503, ending)
+            written = await run_in_threadpool(_written, sources, worker, path, ending, parameters)
+        except (NotFound, BadRequest, NasError) as error:
+            status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, BadRequest) else 503
+            written = answers.problem(error, ending, root)
         except Exception:
             log.exception("%s failed", path)
-            message = Exception("This page failed. The terminal of `nas dashboard` says why.")
-            return answers.problem(request, message, 500, ending)
-
-    async def stream(request: Request, path: str, parameters: Parameters) -> Response:
-        """The changes of a page as server-sent events."""
-        if not events.enter():
-            return PlainTextResponse("Too many open pages.", 503)
-        try:
-            subject = await run_in_threadpool(_subject, sources, path)
-            draw = partial(_drawn, sources, worker, path, parameters)
-            if request.method == "HEAD":  # a stream does not end, and a HEAD request has no body
-                await run_in_threadpool(draw)
-                events.leave()
-                return Response(headers={"cache-control": "no-store"}, media_type="text/event-stream")
-            follower = await events.follow(subject, (path, parameters.key), draw)
-            return Stream(events, follower, is_packed="gzip" in request.headers.get("accept-encoding", ""))
-        except BaseException:
-            events.leave()
-            raise
+            status, message = 500, Exception("This page failed. The terminal of `nas dashboard` says why.")
+            written = answers.problem(message, ending, root)
+        headers = {"cache-control": "no-store", "etag": written.etag}  # browsers keep no copy of private data
+        if status == 200 and request.headers.get("if-none-match") == written.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(written.content, status, headers, media_type=written.kind)
 
     made = Starlette(
         routes=[
-            Route("/static/{name}", static),
-            Route("/login", lambda _request: RedirectResponse("/", 303), methods=["GET", "POST"]),
-            Route("/{path:path}", page, methods=["GET", "HEAD", "POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+            Route("/login", lambda _request: RedirectResponse(f"{root}/", 303), methods=["GET", "POST"]),
+            Route("/{path:path}", page),
         ],
-        middleware=[Middleware(Guard, names=names, token=token)],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False),
+            Middleware(Guard, token=token, root=root),
+            Middleware(GZipMiddleware, minimum_size=1000, compresslevel=3),
+        ],
         lifespan=lifespan,
     )
-    made.state.sources, made.state.events, made.state.worker = sources, events, worker
+    made.state.sources, made.state.worker = sources, worker
     return made
 
 
@@ -113,81 +112,40 @@ def split(path: str) -> tuple[str, str]:
     """("/studies/a/b", ".json") of /studies/a/b.json; the ending may be empty."""
     for ending in SUFFIXES:
         if path.endswith(ending):
-            return path.removesuffix(ending) or "/", ending
+            return path.removesuffix(ending), ending
     return path, ""
 
 
-def _recent(sources: Sources, path: str, ending: str, parameters: Parameters) -> answers.Packed | None:
-    """The same page from the cache, if it is recent. All browsers that follow a study ask at the same time."""
-    words = path.split("/")
-    study = sources.known(*words[2:4]) if words[1:2] == ["studies"] and len(words) > 3 else None
-    return study.recall((path, parameters.key, ending)) if study is not None else None
+def find(sources: Sources, path: str) -> tuple[Page, StudyCache | None]:
+    """The page at this path, and the study that it is about. Raises NotFound or StoreError."""
+    if path in TOP:
+        return TOP[path], None
+    words = path.strip("/").split("/")
+    if words[0] == "studies" and (len(words) == 3 or (len(words) == 4 and words[3] in OF_STUDY)):
+        return OF_STUDY["".join(words[3:])], sources.study(words[1], words[2])
+    if words[0] == "studies" and len(words) == 5 and words[3] == "trials":
+        return trial.view, sources.study(words[1], words[2])
+    raise NotFound("There is no such page. The list of studies leads to all pages.")
 
 
-def _prepare(sources: Sources, worker: Worker, path: str, choices: Iterable[Mapping[str, str]] = ({},)) -> None:
-    """Compute the results that the pages of a study and of its trials need, by making their JSON.
-
-    choices: the parameters of each run.
-    """
-    for chosen in choices:
-        for page in ("", "/lineage"):
-            _content(sources, worker, path + page, ".json", Parameters(dict(chosen)))
-
-
-def _other_objectives(study: StudyCache) -> list[dict[str, str]]:
-    """The parameters that choose each objective except the first on the pages of a study."""
-    return [{"y": each["name"], "objective": each["name"]} for each in study.study.objectives[1:]]
-
-
-def _subject(sources: Sources, path: str) -> Subject:
-    """What a page is about: one study, or all studies. Raises NotFound or StoreError."""
-    return registry.find(sources, path)[1] or sources.overview
-
-
-def _drawn(sources: Sources, worker: Worker, path: str, parameters: Parameters) -> Drawn:
-    """The live parts of a page. Raises NotFound if it has none."""
-    found = answers.live(_content(sources, worker, path, "", parameters))
-    if found.version is None:
-        raise NotFound("This page does not change by itself.")
-    return found.version, found.parts
-
-
-def _content(sources: Sources, worker: Worker, path: str, ending: str, parameters: Parameters) -> answers.Packed:
-    """The content of a page. Pages of a study are cached for all browsers until the study changes."""
-    work, study = registry.find(sources, path)
-    ask = asked.Ask(sources=sources, parameters=parameters, study=study, path=path, worker=worker)
+def _written(sources: Sources, worker: Worker, path: str, ending: str, parameters: Parameters) -> answers.Written:
+    """The content of a page. Pages of a study are kept for all browsers until the study changes."""
+    view, study = find(sources, path)
+    ask = Ask(sources=sources, parameters=parameters, study=study, path=path, worker=worker)
+    if study is not None and not ending and not study.is_fast:
+        view, study = studies.reading, None
     if study is None:
-        if work is studies.view and ending:
-            sources.read()  # a program would not ask again later
-        version = sources.overview.look() if work is studies.view else 0
-        return answers.packed(*answers.written(replace(work(ask), version=version), ending, parameters, path))
-    prepare = partial(_prepare, sources, worker, study.address)
-    if not ending and not study.is_prepared(prepare, partial(prepare, _other_objectives(study))):
-        return answers.packed(*answers.written(reading.view(ask), ending, parameters, path))
-    return _kept(work, ask, study, ending)
-
-
-def _kept(work: registry.Page, ask: asked.Ask, study: StudyCache, ending: str) -> answers.Packed:
+        return answers.written(view(ask), ending, ask)
     settled = True
 
-    def made() -> answers.Packed:
+    def make() -> answers.Written:
         nonlocal settled
-        version = study.version  # if the study grows meanwhile, the page gets an event and asks again
-        view = replace(work(ask), version=version)
-        settled = view.is_settled
-        return answers.packed(*answers.written(view, ending, ask.parameters, ask.path))
+        made = view(ask)
+        settled = made.is_settled
+        return answers.written(made, ending, ask)
 
-    key = (ask.path, ask.parameters.key, ending)
-    content = study.remember(key, made)
+    key = (path, parameters.key, ending)
+    found = study.remember(key, make, of=study.look())
     if not settled:
         study.forget(key)
-    return content
-
-
-async def static(request: Request) -> Response:
-    """A static file of the dashboard, or the script of Plotly's Python package, by its name."""
-    found = files().get(request.path_params["name"])
-    if found is None:
-        return PlainTextResponse("There is no such file.", 404)
-    headers = {"cache-control": "no-cache"}
-    return FileResponse(found, headers=headers, media_type=KINDS[found.suffix])
+    return found

@@ -74,18 +74,21 @@ class Parameters:
                 raise BadRequest(f"{name} must be numbers of trials, such as 7 or final-2, but got {part[:20]!r}.")
         return list(dict.fromkeys(number for number in numbers.values() if number is not None))
 
-    def bounds(self, name: str) -> tuple[float, float] | None:
-        """Two numbers LOW,HIGH; None if they are not given. Raises BadRequest for anything else."""
-        written = self._query.get(name)
-        if not written:
+    def zoom(self, figure: str) -> tuple[float, float, float, float] | None:
+        """The visible part of a figure, `view_FIGURE` = LEFT,RIGHT,LOW,HIGH; None for all of it.
+
+        Raises BadRequest for anything else.
+        """
+        name = f"view_{figure}"
+        if not (written := self._query.get(name)):
             return None
         try:
-            low, high = (float(part) for part in written[:MOST_TEXT].split(","))
+            left, right, low, high = (float(part) for part in written[:MOST_TEXT].split(","))
         except ValueError:
-            raise BadRequest(f"{name} must be two numbers with a comma between them.") from None
-        if not -MOST_VALUE <= low < high <= MOST_VALUE:
-            raise BadRequest(f"{name} must be two numbers from {-MOST_VALUE:g} to {MOST_VALUE:g}, the lower one first.")
-        return low, high
+            raise BadRequest(f"{name} must be four numbers: LEFT,RIGHT,LOW,HIGH.") from None
+        if not (-MOST_VALUE <= left < right <= MOST_VALUE and -MOST_VALUE <= low < high <= MOST_VALUE):
+            raise BadRequest(f"{name} must be LEFT,RIGHT,LOW,HIGH, each from {-MOST_VALUE:g} to {MOST_VALUE:g}.")
+        return left, right, low, high
 
     def changed(self, **changes: object) -> str:
         """The query with these changes, for a link; None removes a parameter."""

@@ -1,8 +1,8 @@
-"""Protection of the server: which requests are answered, and what a browser may do with the response.
+"""Who may use the server, and what a browser may do with its answers.
 
 A server on another address than loopback needs a token. A browser sends it once, as `?token=...` or in the form, and
 then has a cookie that proves it. Programs send `Authorization: Bearer TOKEN`. A page of another site could reach a
-loopback server under its own host name (DNS rebinding), so requests for unknown host names are rejected.
+loopback server under its own host name (DNS rebinding), so only known host names are answered.
 """
 
 from __future__ import annotations
@@ -13,31 +13,30 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, urlencode
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "tessera"
-MOST_PATH, MOST_QUERY = 2000, 40_000  # characters; a text of the explorer may need three for each character
-METHODS = ("GET", "HEAD", "POST")
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
 LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Tessera: token</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="stylesheet" href="/static/style.css">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="{root}/static/style.css">
 </head><body><main class="narrow"><h1>This dashboard needs a token</h1>
 <p>The person who started <code>nas dashboard</code> knows it.</p>
-<form method="post" action="/login"><label>Token <input type="password" name="token" autocomplete="current-password"
-required></label> <button>Open</button></form></main></body></html>"""
+<form method="post" action="{root}/login"><label>Token <input type="password" name="token"
+autocomplete="current-password" required></label> <button>Open</button></form></main></body></html>"""
 
 
 def is_loopback(host: str) -> bool:
@@ -48,56 +47,41 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def known_names(host: str, names: Iterable[str] = ()) -> frozenset[str] | None:
-    """The host names that requests may have; None allows all, because a server on such a host needs a token."""
-    if not is_loopback(host):
-        return None
-    return frozenset({"localhost", "127.0.0.1", "[::1]", host, *names})
+def known_names(host: str, more: Iterable[str] = ()) -> list[str]:
+    """The host names that requests may have. All, if other machines can reach `host`: it needs a token then."""
+    return ["localhost", "127.0.0.1", "[::1]", host, *more] if is_loopback(host) else ["*"]
 
 
 class Guard:
-    """Middleware: checks host, token, method and size of a request, and adds the headers to every response."""
+    """Middleware: removes the prefix of a proxy, checks the token, and adds the headers to every response."""
 
-    def __init__(self, app: ASGIApp, names: frozenset[str] | None, token: str | None):
-        self.app, self.names, self.token = app, names, token
+    def __init__(self, app: ASGIApp, token: str | None, root: str):
+        self.app, self.token, self.root = app, token, root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self.app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = list(message.get("headers", []))
-                known = {name for name, _ in given}
-                ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = given + [pair for pair in ours if pair[0] not in known]
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("cache-control", "no-cache")
             await send(message)
 
-        refused = await self._refused(Request(scope, receive))
-        await (self.app if refused is None else refused)(scope, receive, guarded)
-
-    async def _refused(self, request: Request) -> Response | None:
-        """The response to a request that is rejected; None if it may pass."""
-        host = request.headers.get("host", "").lower()
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if self.names is not None and name not in self.names:
-            return PlainTextResponse("Unknown host. Open the address that `nas dashboard` printed.", 421)
-        path: str = request.scope["path"]  # not from request.url, which depends on what the Host header says
-        if len(path) > MOST_PATH or len(request.scope["query_string"]) > MOST_QUERY:
-            return PlainTextResponse("The address is too long.", 414)
-        if request.method not in METHODS:
-            return PlainTextResponse("Only GET, HEAD and POST are served.", 405, {"allow": ", ".join(METHODS)})
-        if request.method == "POST" and not _same_origin(request, host):
-            return PlainTextResponse("This form comes from another site.", 403)
-        if self.token is None or path == "/static/style.css":
-            return None
-        return await self._without_token(request)
+        path = scope["path"]
+        if path.startswith(f"{self.root}/"):  # a proxy may also have removed it
+            scope = scope | {"path": path.removeprefix(self.root), "raw_path": None}
+        answer = await self._without_token(Request(scope, receive)) if self.token is not None else None
+        await (self.app if answer is None else answer)(scope, receive, guarded)
 
     async def _without_token(self, request: Request) -> Response | None:
+        """The answer to a request that does not prove the token; None if it does."""
         assert self.token is not None
-        path: str = request.scope["path"]
+        path: str = request.scope["path"]  # not from request.url, which depends on what the Host header says
+        if path == "/static/style.css":
+            return None
         query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if _equal(dict(query).get("token", ""), self.token):  # even with the cookie: links must not contain the token
             rest = urlencode([pair for pair in query if pair[0] != "token"])
@@ -111,31 +95,30 @@ class Guard:
             form = dict(parse_qsl((await _body(request)).decode("utf-8", "replace")))
             if _equal(form.get("token", ""), self.token):
                 return self._entered("/", request)
-        # With no-referrer a browser sends "Origin: null" with a form, as if the form were on another site.
-        return Response(LOGIN, 401, {"referrer-policy": "same-origin"}, media_type="text/html")
+        return Response(LOGIN.format(root=self.root), 401, media_type="text/html")
 
     def _entered(self, address: str, request: Request) -> Response:
         assert self.token is not None
-        answer = RedirectResponse(address, 303)
-        secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, _kept(self.token), httponly=True, samesite="strict", secure=secure)
+        answer = RedirectResponse(self.root + address, 303)
+        answer.set_cookie(
+            COOKIE,
+            _kept(self.token),
+            path=self.root or "/",
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
         return answer
 
 
 async def _body(request: Request, most: int = 4096) -> bytes:
+    """The body of a request; empty if it is too long, since anyone may send one."""
     found = b""
     async for part in request.stream():
         found += part
         if len(found) > most:
             return b""
     return found
-
-
-def _same_origin(request: Request, host: str) -> bool:
-    origin = request.headers.get("origin")
-    if origin is None:
-        return request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
-    return origin.partition("://")[2].lower() == host
 
 
 def _kept(token: str) -> str:

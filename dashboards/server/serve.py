@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -10,19 +9,30 @@ import threading
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from dashboards.server.installed import ServeError, check_installed
-from dashboards.server.security import is_loopback
 from nas import location
 from nas.errors import NasError, UsageError
 
 if TYPE_CHECKING:
-    from uvicorn import Config, Server
+    from uvicorn import Server
 
+NEEDED = ("starlette", "uvicorn", "jinja2")
 TOKEN = "NAS_DASHBOARD_TOKEN"
 MOST_CONNECTIONS = 400
+
+
+class ServeError(NasError):
+    """The server cannot start, or a report cannot be made."""
+
+
+def check_installed() -> None:
+    """Check the libraries that pages and reports need. Raises ServeError if one is missing. Imports none of them."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise ServeError(f'The dashboard needs {", ".join(missing)}: pip install "tessera-nas[dashboard]".')
 
 
 @dataclass(frozen=True)
@@ -32,19 +42,25 @@ class Served:
     address: str
     server: Server
     listening: socket.socket
-    warm: threading.Thread
 
     def run(self, *, open_browser: bool = False) -> None:
         """Serve until Ctrl-C, which is not an error."""
-        self.warm.start()
         if open_browser:
             threading.Timer(0.5, webbrowser.open, [self.address]).start()
         with contextlib.suppress(KeyboardInterrupt):
             self.server.run(sockets=[self.listening])
 
 
-def prepare(study: str | None, storages: Sequence[str], host: str, port: int, token: str | None) -> Served:
-    """A server with an open port.
+def prepare(
+    study: str | None,
+    storages: Sequence[str],
+    host: str,
+    port: int,
+    token: str | None,
+    root: str = "",
+    allowed: Sequence[str] = (),
+) -> Served:
+    """A server with an open port. root, allowed: as in `application`.
 
     Raises ServeError if a library is missing or the port cannot be opened, UsageError if the token is missing or too
     short, and what opening a database raises.
@@ -53,7 +69,7 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
     import uvicorn
 
     from dashboards.server.app import application
-    from dashboards.server.connection import Timed
+    from dashboards.server.security import is_loopback
     from dashboards.server.sources import slug_of
 
     token = token or os.environ.get(TOKEN) or None
@@ -63,7 +79,8 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
         raise UsageError("A token must have at least 8 characters, or it can be guessed.")
     places = list(storages) or ([location.storage_of(study)] if study else [])
     holder = _holder(study, places) if study else 0
-    made: Any = application(places, host=host, token=token, is_default=not storages)
+    root = f"/{root.strip('/')}" if root.strip("/") else ""
+    made: Any = application(places, host=host, token=token, is_default=not storages, root=root, allowed=allowed)
     sources = made.state.sources.all()
     page = "/"
     if study:
@@ -71,38 +88,17 @@ def prepare(study: str | None, storages: Sequence[str], host: str, port: int, to
     listening = _listen(host, port)
     config = uvicorn.Config(
         made,
-        http=Timed,
         ws="none",
         log_level="warning",
         limit_concurrency=MOST_CONNECTIONS,
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=2,
-        h11_max_incomplete_event_size=64 * 1024,
     )
     name = f"[{host}]" if ":" in host else host
     suffix = f"?token={quote(token)}" if token and is_loopback(host) else ""
-    address = f"http://{name}:{listening.getsockname()[1]}{page}{suffix}"
-    return Served(address, _server(config, made), listening, threading.Thread(target=_warm, args=(made,), daemon=True))
-
-
-def _server(config: Config, made: Any) -> Server:
-    """A server that ends the event streams before it waits for connections to close: no stream ends by itself.
-
-    When idle it wakes up twice a second. uvicorn's default of ten times takes 0.2 % of a core from a running search.
-    """
-    import uvicorn
-
-    class Ending(uvicorn.Server):
-        async def main_loop(self) -> None:
-            while not await self.on_tick(0):
-                await asyncio.sleep(0.5)
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            made.state.events.close()
-            await super().shutdown(sockets)
-
-    return Ending(config)
+    address = f"http://{name}:{listening.getsockname()[1]}{root}{page}{suffix}"
+    return Served(address, uvicorn.Server(config), listening)
 
 
 def _holder(study: str, places: Sequence[str]) -> int:
@@ -131,12 +127,3 @@ def _listen(host: str, port: int) -> socket.socket:
             "address with --host."
         ) from None
     return made
-
-
-def _warm(made: Any) -> None:
-    """Read the studies before the first browser asks."""
-    from dashboards.server.sources import open_or_none
-
-    for source in made.state.sources.all():
-        for study in open_or_none(source.studies)[0] or []:
-            open_or_none(study.look)

@@ -1,10 +1,10 @@
-"""Databases for the tests of the pages: kept studies of real searches, a hostile one, an empty one."""
+"""Databases for the tests of the pages: studies as searches store them, a hostile one, an empty one."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +14,12 @@ from urllib.parse import unquote
 import pytest
 
 from nas.latency import stored
-from nas.store import Measurement, Store, open_store
+from nas.store import FINAL, Measurement, Store, open_store
 
-for _needed in ("starlette", "uvicorn", "jinja2", "plotly"):
+for _needed in ("starlette", "uvicorn", "jinja2"):
     pytest.importorskip(_needed, reason="the pages need the extra: pip install 'tessera-nas[dashboard]'")
 
-KEPT = Path(__file__).resolve().parent.parent / "kept" / "studies"
-REAL = ("finished", "failing", "grown", "latency", "interrupted", "asked")
+REAL = ("finished", "failing", "grown", "latency", "interrupted")
 RUNNER = asyncio.Runner()  # one for all requests: to start a loop and its threads takes longer than most answers
 EVIL = "\"'><script>alert(1)</script>${7*7}{{7*7}}\u202e"
 
@@ -70,7 +69,7 @@ class Client:
         sent = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Any:
-            return sent.pop() if sent else {"type": "http.disconnect"}
+            return sent.pop() if sent else await asyncio.Event().wait()  # the client stays
 
         async def send(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -81,6 +80,104 @@ class Client:
         RUNNER.run(self.app(scope, receive, send))
         headers_ = [(name.decode(), value.decode("latin-1")) for name, value in found["headers"]]
         return Answer(found["status"], headers_, found["body"])
+
+
+SPACE = """kind: decoder
+width: !choice [16, 32, 48, 64]
+vocabulary: 256
+body:
+  - repeat: {times: !int [1, 20], of: [residual: {norm: rms_norm, of: !choice [gru, lstm]}]}
+"""
+TEXT = """kind: decoder
+width: {width}
+vocabulary: 256
+body:
+  - repeat: {{times: {times}, of: [residual: {{norm: rms_norm, of: {of}}}]}}
+"""
+BITS, FLOPS = ({"name": name, "direction": "minimize"} for name in ("bits_per_byte", "flops"))
+CONFIG = {
+    "task": {"name": "language_model", "options": {}},
+    "objectives": [{"name": name, "options": {}} for name in ("bits_per_byte", "flops")],
+}
+OWNER = "host/boot/1/1/x"
+OPERATORS = {5: "baseline"}
+
+
+def search(path: Path, name: str, trials: int, *, objectives: Any = (BITS, FLOPS), failing: int = 0) -> None:
+    """A study of `trials` trials with two rungs, a baseline, a control arm and parents; the first few fail."""
+    draw = random.Random(name)
+    with open_store(path) as store:
+        study = store.create_study(name, CONFIG | {"budget": {"trials": trials}}, SPACE, 0, list(objectives), "d")
+        for number in range(trials):
+            add(store, study.id, number, draw, [each["name"] for each in objectives], is_failing=number < failing)
+
+
+def add(
+    store: Store, study: int, number: int, draw: random.Random, names: list[str], *, purpose: str = "search",
+    is_failing: bool = False, is_open: bool = False, **more: Any,
+) -> None:  # fmt: skip
+    """A trial that failed, that has a running unit, or that was trained for one rung or two."""
+    width, times, of = draw.choice([16, 32, 48, 64]), draw.randint(1, 20), draw.choice(["gru", "lstm"])
+    flops, is_searched = 1e4 * width * times, purpose == "search"
+    bits = 5 - 0.02 * times - 0.005 * width + draw.gauss(0, 0.02)
+    costs = {"flops": flops, "parameters": flops / 8}
+    has_parents = is_searched and number > 8
+    added = store.add_trial(
+        study,
+        number,
+        architecture=(f"{number:08x}{draw.getrandbits(200):050x}", TEXT.format(width=width, times=times, of=of)),
+        seed=0,
+        purpose=purpose,
+        operator="finalist" if not is_searched else OPERATORS.get(number, "mutate" if has_parents else "random"),
+        choices={"width": width, "body[0].repeat.times": times, "body[0].repeat.of[0].residual.of": of},
+        known_results=0,
+        steps=100,
+        owner=OWNER,
+        arm="control-random" if number % 4 == 2 and is_searched else "main",
+        parents=(number - 3, number - 6) if has_parents else (),
+        costs=(int(flops / 8), flops),
+        cheap_values={each: costs[each] for each in names if each in costs},
+        **more,
+    )
+    unit, curve = added.unit, [(step, bits + 10 / (step + 5)) for step in range(10, 101, 10)]
+    trained: dict[str, Any] = {"curve": curve, "seconds": 2.0, "device": "cpu"}
+    measured = [each for each in names if each not in costs]
+    if is_failing:
+        kind = draw.choice(["diverged", "crashed", "out_of_memory"])
+        store.fail(unit.id, OWNER, 1, kind, "ValueError: it failed", 2.0)
+    elif not is_open:
+        is_last = number % 2 == 1
+        store.finish(unit.id, OWNER, 1, dict.fromkeys(measured, bits + 0.1), last=is_last, **trained)
+        if not is_last:
+            unit = store.promote(added.trial_id, 1, 300, owner=OWNER)
+            store.finish(unit.id, OWNER, 1, dict.fromkeys(measured, bits), last=True, **trained)
+
+
+def searches(folder: Path) -> None:
+    """The studies in `REAL`: one that ended with finals, and others that differ from it in one way."""
+    names = ["bits_per_byte", "flops"]
+    search(folder / "finished.db", "finished", 40)
+    with open_store(folder / "finished.db") as store:
+        study, draw = store.study("finished"), random.Random(1)
+        for _ in range(3):
+            add(store, study.id, store.next_number(study.id, FINAL), draw, names, purpose=FINAL)
+    failing = ({"name": "error", "direction": "minimize"}, {"name": "parameters", "direction": "minimize"})
+    search(folder / "failing.db", "failing", 30, objectives=failing, failing=16)
+    search(folder / "grown.db", "grown", 20)
+    with open_store(folder / "grown.db") as store:
+        store.add_space_version(store.study("grown").id, SPACE.replace("gru, lstm", "gru, lstm, min_gru"))
+    search(folder / "interrupted.db", "interrupted", 10)
+    with open_store(folder / "interrupted.db") as store:
+        study, draw = store.study("interrupted"), random.Random(1)
+        for number in (10, 11):
+            add(store, study.id, number, draw, names, is_open=True, lease_seconds=60.0 if number == 10 else 1e-3)
+        store.release_all(study.id, [OWNER])
+        added = store.add_trial(
+            study.id, 12, architecture=("0c", TEXT), seed=0, purpose="search", operator="random", choices={},
+            known_results=0, steps=100, owner=OWNER,
+        )  # fmt: skip
+        store.finish(added.unit.id, OWNER, 1, {"bits_per_byte": 4.0}, last=False)
+    search(folder / "latency.db", "latency", 4)
 
 
 def hostile(path: Path) -> None:
@@ -186,8 +283,7 @@ def latencies() -> list[Measurement]:
 def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """{name: file} of all databases. Tests change "followed" at most."""
     folder = tmp_path_factory.mktemp("databases")
-    for name in REAL:
-        (folder / f"{name}.db").write_bytes(gzip.decompress((KEPT / f"{name}.db.gz").read_bytes()))
+    searches(folder)
     hostile(folder / "hostile.db")
     open_store(folder / "empty.db").close()
     for name in ("new", "followed"):  # a browser follows the second while a test adds to it

@@ -1,29 +1,22 @@
 """The table of all trials says what the records say, and what changed is merged into it."""
 
-import gzip
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dashboards.analysis import history
-from dashboards.analysis import lineage as analysis_lineage
-from dashboards.analysis.lineage import Lineage, changed, distance, lineage
+from dashboards.analysis.lineage import changed, distance, lineage
 from dashboards.analysis.tabulated import tabulated
 from nas import report
 from nas.numbers import FIRST_FINAL
 from nas.store import open_reader, open_store
 
-KEPT = Path(__file__).resolve().parents[2] / "kept" / "studies"
-
 
 @pytest.fixture
-def finished(tmp_path):
-    path = tmp_path / "finished.db"
-    path.write_bytes(gzip.decompress((KEPT / "finished.db.gz").read_bytes()))
-    with open_reader(path) as store:
+def finished(databases):
+    with open_reader(databases["finished"]) as store:
         yield store, store.study("finished")
 
 
@@ -48,10 +41,9 @@ def test_the_front_is_that_of_the_report(finished):
 def test_known_costs_can_be_drawn_too_and_one_objective_has_a_front_with_them(finished):
     store, study = finished
     table = tabulated(store, study)
-    assert table.quantities == [*table.signs], "an old study knows no costs"
     known = np.random.default_rng(0).permutation(len(table)).astype(float)
     table = replace(table, numbers={**table.numbers, "step_flops": known})
-    assert table.quantities == [*table.signs, "step_flops"]
+    assert table.quantities == [*table.signs, "parameters", "step_flops"]
     first = next(iter(table.signs))
     alone = replace(table, signs={first: table.signs[first]})
     assert alone.quantities[0] == first and len(alone.quantities) >= 2
@@ -62,7 +54,7 @@ def test_known_costs_can_be_drawn_too_and_one_objective_has_a_front_with_them(fi
         assert not ((pairs <= own).all(axis=1) & (pairs < own).any(axis=1)).any()
 
 
-def test_finals_are_rows_after_those_of_the_search_and_trials_that_follow_are_found(tmp_path):
+def test_a_table_grows_with_the_study_and_finals_come_last(tmp_path):
     with open_store(tmp_path / "nas.db") as store:
         study = store.create_study("s", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
 
@@ -73,37 +65,16 @@ def test_finals_are_rows_after_those_of_the_search_and_trials_that_follow_are_fo
             )  # fmt: skip
 
         add(0, "search")
-        add(1, "final")  # of an earlier version
-        add(FIRST_FINAL + 1, "final", parents=(0,))
-        table, family = tabulated(store, study), lineage(store, study)
-        add(2, "search", parents=(0,))
-        later = tabulated(store, study)
-        grown = lineage(store, study, family)
-
-    assert table.number.tolist() == [0, 1, FIRST_FINAL + 1] and table.finals.tolist() == [0, 1, 2]
-    assert [table.row(index)["final"] for index in range(3)] == [None, 1, 2]
-    assert [later.name(number) for number in later.number.tolist()] == ["trial 0", "final 1", "trial 2", "final 2"]
-    assert [later.numbered(number) for number in (1, FIRST_FINAL, FIRST_FINAL + 2)] == [1, 1, None]
-    assert sorted(grown.origins) == later.number.tolist() and sorted(grown.children[0]) == [2, FIRST_FINAL + 1]
-
-
-def test_a_table_grows_with_the_study(tmp_path):
-    with open_store(tmp_path / "nas.db") as store:
-        study = store.create_study("s", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
-
-        def add(number):
-            return store.add_trial(
-                study.id, number, architecture=(f"{number}", "x"), seed=0, purpose="search", operator="random",
-                choices={}, known_results=0, steps=10,
-            )  # fmt: skip
-
-        add(0)
+        add(FIRST_FINAL, "final", parents=(0,))
         before, mark = tabulated(store, study), store.mark(study.id)
-        add(1)
+        add(2, "search", parents=(0,))
         after = tabulated(store, study, before, mark)
+        family = lineage(store, study)
 
-    assert before.number.tolist() == [0]
-    assert after.number.tolist() == [0, 1]
+    assert before.number.tolist() == [0, FIRST_FINAL]
+    assert after.number.tolist() == [0, 2, FIRST_FINAL]
+    assert [after.row(index)["final"] for index in range(3)] == [None, None, 1]
+    assert sorted(family.origins) == after.number.tolist() and sorted(family.children[0]) == [2, FIRST_FINAL]
 
 
 def test_the_best_value_so_far_never_gets_worse(finished):
@@ -132,23 +103,12 @@ def test_the_best_by_chance_agrees_with_a_simulation():
 def test_ancestors_come_nearest_first(finished):
     store, study = finished
     family = lineage(store, study)
-    generations = family.generation()
 
     for number in family.origins:
         for parent in family.parents(number):
             assert number in family.children[parent]
-            assert generations[parent] < generations[number]
+            assert parent < number
         assert number not in family.ancestors(number)
-
-
-def test_a_family_that_grew_is_that_of_all_trials(finished, monkeypatch):
-    monkeypatch.setattr(analysis_lineage, "OVERLAP", 0)
-    store, study = finished
-    whole = lineage(store, study)
-    some = Lineage(dict(list(whole.origins.items())[:3]))
-
-    assert lineage(store, study, some).origins == whole.origins
-    assert lineage(store, study, some).children == whole.children
 
 
 def test_changes_name_the_holes():

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dashboards.analysis.thinning import distinct, thinned
+from dashboards.analysis.thinning import thinned
 from nas import pareto
 
 
@@ -50,8 +48,3 @@ def test_few_points_are_all_kept():
 def test_both_sides_have_one_length():
     with pytest.raises(ValueError, match="as many"):
         thinned([1], [1, 2])
-
-
-@given(st.lists(st.integers(-9, 9)).map(sorted))
-def test_ascending_values_are_told_apart(ordered):
-    assert distinct(np.asarray(ordered, dtype=np.int64)).tolist() == sorted(set(ordered))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import random
+import re
 
 import pytest
 
@@ -32,7 +34,7 @@ def test_nothing_is_shown_without_the_token(guarded):
         "/",
         "/studies/finished/finished",
         "/studies/finished/finished.json",
-        "/studies/finished/finished.events",
+        "/static/page.js",
     ):
         answer = guarded.get(path, {"authorization": "Bearer wrong", "cookie": f"{COOKIE}=wrong"})
         assert answer.status == 401
@@ -61,20 +63,12 @@ def test_a_token_of_any_letters_is_taken_from_programs_too(databases):
     assert [each.status for each in answers] == [200, 401]
 
 
-def test_the_form_takes_the_token_of_this_site_alone(guarded):
+def test_the_form_takes_the_token(guarded):
     form = {"content-type": "application/x-www-form-urlencoded"}
-    body = f"token={TOKEN}".encode()
 
-    assert guarded.ask("POST", "/login", form, body).status == 303
+    assert guarded.ask("POST", "/login", form, f"token={TOKEN}".encode()).status == 303
     assert guarded.ask("POST", "/login", form, b"token=wrong").status == 401
-    assert guarded.ask("POST", "/login", form | {"origin": "http://evil.example"}, body).status == 403
-
-
-def test_a_browser_may_send_the_origin_of_the_form(guarded):
-    answer = guarded.get("/")
-
-    assert answer.status == 401
-    assert answer.header("referrer-policy") == "same-origin"  # no-referrer would make the origin null, which is refused
+    assert guarded.ask("POST", "/login", form, b"x" * 10_000 + f"&token={TOKEN}".encode()).status == 401
 
 
 def test_the_token_leaves_the_address_although_the_cookie_is_known(guarded):
@@ -83,19 +77,15 @@ def test_the_token_leaves_the_address_although_the_cookie_is_known(guarded):
     assert guarded.get(f"/tuning?token={TOKEN}", {"cookie": cookie}).header("location") == "/tuning"
 
 
-@pytest.mark.parametrize("host", ["x/static/style.css?", "x/static/style.css#", "[", ""])
+@pytest.mark.parametrize("host", ["x/static/style.css?", "x/static/style.css#", "["])
 def test_the_host_header_does_not_change_the_path(guarded, host):
     assert Client(guarded.app, host=host).get("/studies/finished/finished").status == 401
 
 
 def test_other_methods_are_told_which_ones_there_are(client):
-    answer = client.ask("OPTIONS", "/")
+    answer = client.ask("DELETE", "/")
 
-    assert (answer.status, answer.header("allow")) == (405, "GET, HEAD, POST")
-
-
-def test_the_head_of_a_stream_ends(client):
-    assert client.ask("HEAD", "/studies/finished/finished.events").status == 200
+    assert (answer.status, sorted(answer.header("allow").split(", "))) == (405, ["GET", "HEAD"])
 
 
 def test_programs_send_the_token_as_a_header(guarded):
@@ -108,7 +98,7 @@ def test_the_redirect_stays_on_this_server(guarded):
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "", "localhost.evil"])
 def test_a_page_of_another_name_gets_nothing(app, host):
-    assert Client(app, host=host).get("/").status == 421
+    assert Client(app, host=host).get("/").status == 400
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8765", "[::1]:8765"])
@@ -123,7 +113,7 @@ def test_every_answer_says_what_a_browser_may_do(client):
         assert "default-src 'none'" in policy
         assert "script-src 'self';" in policy
         assert answer.header("x-content-type-options") == "nosniff"
-        assert answer.header("referrer-policy") == "no-referrer"
+        assert answer.header("referrer-policy") == "same-origin"
 
 
 def test_the_databases_are_only_read(app):
@@ -131,6 +121,48 @@ def test_the_databases_are_only_read(app):
 
     with reader.database.engine.connect() as connection, pytest.raises(Exception, match="readonly"):
         connection.exec_driver_sql("UPDATE study SET name = 'x'")
+
+
+def test_below_the_prefix_of_a_proxy_every_address_has_it(databases):
+    made = application(
+        [databases["finished"], databases["new"]], costs=False, root="/tessera", allowed=["lab.example.org"]
+    )
+    client = Client(made, host="lab.example.org")
+    left, seen = ["/tessera/"], set()
+    while left:
+        path = left.pop()
+        kind = re.sub(r"\d+", "0", path.partition("?")[0])
+        if kind in seen:
+            continue
+        seen.add(kind)
+        answer = client.get(path)
+        assert answer.status == 200, path
+        if answer.header("content-type").startswith("text/html"):
+            found = re.findall(r'(?:href|src|action|data-brush)="(/[^"#]*)', answer.text)
+            assert [each for each in found if not each.startswith("/tessera/")] == [], path
+            left += [each.replace("&amp;", "&") for each in found if "/compare" not in each]
+            assert client.get(path.removeprefix("/tessera")).body == answer.body, "a proxy may remove the prefix"
+    address = json.loads(client.get("/tessera/index.json").body)["tables"]["studies"]["rows"][0]["address"]
+    made.state.sources.close()
+
+    assert len(seen) > 20 and address.startswith("/tessera/studies/")
+    assert Client(made, host="evil.example").get("/tessera/").status == 400
+
+
+def test_the_login_works_below_the_prefix_of_a_proxy(databases):
+    made = application([databases["new"]], host="0.0.0.0", token=TOKEN, costs=False, root="/tessera")
+    client = Client(made)
+    form = client.get("/tessera/tuning")
+    answers = [
+        client.ask("POST", "/tessera/login", {}, f"token={TOKEN}".encode()),
+        client.get(f"/tessera/?token={TOKEN}"),
+    ]
+    made.state.sources.close()
+
+    assert 'action="/tessera/login"' in form.text and 'href="/tessera/static/style.css"' in form.text
+    for answer in answers:
+        assert (answer.status, answer.header("location")) == (303, "/tessera/")
+        assert "path=/tessera" in answer.header("set-cookie").lower()
 
 
 WORDS = [
@@ -170,8 +202,8 @@ NAMES = [
     "x",
     "y",
     "q",
-    "zoom_x",
-    "zoom_y",
+    "view_front",
+    "view_importance",
     "trials",
     "state",
     "axis",
@@ -202,7 +234,7 @@ VALUES = [
     "0,1",
     "nan,inf",
     "1e309",
-    "1,2",
+    "1,2,3,4",
     "'; --",
     "<b>",
     "%00",
@@ -223,7 +255,7 @@ def asked(generator):
     path = generator.choice(REAL)
     if generator.random() < 0.25:
         path = "/" + "/".join(generator.choices(WORDS, k=generator.randrange(1, 6)))
-    path += generator.choice(["", "", ".json", ".csv", ".events", ".parts"])
+    path += generator.choice(["", "", ".json", ".csv"])
     query = "&".join(f"{generator.choice(NAMES)}={generator.choice(VALUES)}" for _ in range(generator.randrange(5)))
     return path, query
 
@@ -232,7 +264,7 @@ def test_random_requests_neither_fail_nor_leak(client):
     generator, found = random.Random(0), collections.Counter()
     for _ in range(REQUESTS):
         path, query = asked(generator)
-        answer = client.get(f"{path}?{query}", {"tessera-shown": generator.choice(VALUES)})
+        answer = client.get(f"{path}?{query}")
         found[answer.status] += 1
         assert answer.status < 500, (path, query)
         assert b"Traceback" not in answer.body, (path, query)

@@ -1,121 +1,100 @@
-"""Studies are read once, next to the pages that wait for them, and read again if their database changes."""
+"""Studies are read once for all browsers, and again if their database changes."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import threading
 
 import pytest
 
-from dashboards.analysis.lineage import lineage
+from dashboards.server import sources
+from dashboards.server.app import application
+from nas.errors import StoreError
 from nas.store import open_store
-from tests.dashboards.conftest import Client
+from tests.dashboards.conftest import Client, add_failed
+
+OBJECTIVES = [{"name": "loss", "direction": "minimize"}]
 
 
-def test_a_large_study_is_read_while_a_page_says_so(databases, monkeypatch):
-    from dashboards.pages import space
-    from dashboards.server import sources
-    from dashboards.server.app import application
-
-    monkeypatch.setattr(sources, "LARGE", 1)
-    made = application([databases["finished"]], costs=False)
-    client = Client(made)
-    first = client.get("/studies/finished/finished").text
-    made.state.sources.study("finished", "finished")._preparing.join(60)
-    then = client.get("/studies/finished/finished").text
-    computed: list[str] = []
-    monkeypatch.setattr(space, "importances", lambda *given: computed.append("importances"))
-    objectives = made.state.sources.study("finished", "finished").study.objectives
-    others = [client.get(f"/studies/finished/finished?y={each['name']}").status for each in objectives]
-    made.state.sources.close()
-
-    assert 'http-equiv="refresh"' in first
-    assert 'http-equiv="refresh"' not in then
-    assert "Pareto front" in then
-    assert set(others) == {200} and len(others) > 1 and computed == [], (
-        "what takes long was computed for all objectives"
-    )
+@pytest.fixture
+def opened(tmp_path):
+    """A study in a database of its own, as the server keeps it, that is read again at every look."""
+    with open_store(tmp_path / "a.db") as store:
+        store.create_study("a", {}, "kind: decoder", 0, OBJECTIVES, "d")
+    shown = sources.Sources([str(tmp_path / "a.db")])
+    study = shown.study("a", "a")
+    yield study
+    shown.close()
 
 
-def test_the_list_shows_counts_until_a_large_study_is_read(databases, monkeypatch):
-    from dashboards.server import sources
-    from dashboards.server.app import application
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(sources, "MOST", 0.0)  # seconds between two readings
 
-    may_read = threading.Event()
-    read = sources.tabulated
+
+def test_a_large_study_is_read_while_its_page_and_the_list_say_so(databases, monkeypatch):
+    may_read, read = threading.Event(), sources.tabulated
     monkeypatch.setattr(sources, "LARGE", 1)
     monkeypatch.setattr(sources, "tabulated", lambda *given: (may_read.wait(60), read(*given))[1])
     made = application([databases["finished"]], costs=False)
     client = Client(made)
-    study = made.state.sources.study("finished", "finished")
-    first, version = client.get("/").text, made.state.sources.overview.version
-    waiting = client.get("/studies/finished/finished").text
+    first, page = json.loads(client.get("/index.json").body), client.get("/studies/finished/finished").text
     may_read.set()
-    whole = json.loads(client.get("/index.json").body)
-    made.state.sources.overview._next_look = 0.0
-    news = made.state.sources.overview.look()
-    then = client.get("/").text
-    study._preparing.join(60)
+    made.state.sources.study("finished", "finished")._reading.join(60)
+    then, whole = json.loads(client.get("/index.json").body), client.get("/studies/finished/finished").text
     made.state.sources.close()
 
-    (row,) = whole["tables"]["studies"]["rows"]
-    for text in (first, waiting):
-        assert f">{row['trials']}<" in re.sub(r"\s*of [0-9,]+<", "<", text) and row["state"] in text
-    assert "for the first time" in first and "for the first time" not in then
-    assert row["best"] and row["front"] and whole["reading"] == []
-    assert '<svg class="spark"' in then and '<svg class="spark"' not in first
-    assert news > version, "browsers that follow the list are told"
+    assert "Reading 40 trials" in page and 'http-equiv="refresh"' in page
+    assert "Pareto front" in whole and 'http-equiv="refresh"' not in whole
+
+    (before,), (after,) = (each["tables"]["studies"]["rows"] for each in (first, then))
+    assert (before["trials"], before["best"], first["reading"]) == (40, None, ["finished"])
+    assert (after["trials"], then["reading"]) == (40, []) and after["best"] and after["front"] and after["history"]
 
 
-def test_the_list_does_not_wait_while_a_page_of_a_study_is_computed(databases):
-    from dashboards.server.app import application
+def test_results_are_computed_once_until_the_study_grows(opened):
+    made: list[int] = []
 
-    made = application([databases["finished"]], costs=False)
-    client = Client(made)
-    before = client.get("/").text
-    study = made.state.sources.study("finished", "finished")
-    held, done = threading.Event(), threading.Event()
+    def computed(of=None):
+        return opened.remember("key", lambda: made.append(1) or len(made), of=of)
 
-    def compute() -> None:
-        with study.free():
-            held.set()
-            done.wait(60)
+    first = [computed(), computed()]
+    with open_store(opened.source.where) as store:
+        add_failed(store, opened.study.id, "crashed")
+    then = [computed(), computed()]
 
-    thread = threading.Thread(target=compute)
-    thread.start()
-    held.wait(60)
-    made.state.sources.overview._next_look = 0.0
-    now = client.get("/").text
-    done.set()
-    thread.join(60)
-    made.state.sources.close()
-
-    assert now == before
+    assert (first, then) == ([1, 1], [2, 2])
+    assert len(opened.table) == 1
+    assert [computed(of="x"), computed(of="x"), computed(of="y")] == [3, 3, 4]
 
 
-def test_many_pages_do_not_displace_what_takes_long(databases, monkeypatch):
-    from dashboards.pages import trial
-    from dashboards.server import sources
-    from dashboards.server.app import application
-
-    read: list[None] = []
-    monkeypatch.setattr(trial, "lineage", lambda *given: (read.append(None), lineage(*given))[1])
+def test_the_cache_is_bounded(opened, monkeypatch):
     monkeypatch.setattr(sources, "KEPT", 2)
-    monkeypatch.setattr(sources, "KEPT_RESULTS", 2)
-    made = application([databases["finished"]], costs=False)
-    client = Client(made)
-    for number in range(6):
-        assert client.get(f"/studies/finished/finished/trials/{number}.json").status == 200
-    made.state.sources.close()
+    made: list[str] = []
+    for key in "abaca":
+        opened.remember(key, lambda key=key: made.append(key))
 
-    assert len(read) == 1
+    assert made == ["a", "b", "c"], "the ones that were asked for last are kept"
+
+
+def test_two_threads_compute_a_result_once(opened):
+    made, start = [], threading.Barrier(2)
+
+    def ask():
+        start.wait()
+        opened.remember("key", lambda: made.append(1))
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(30)
+
+    assert made == [1]
 
 
 def test_a_database_that_is_replaced_is_opened_again(databases, tmp_path):
-    from dashboards.server.app import application
-
     path = tmp_path / "a.db"
     shutil.copy(databases["finished"], path)
     made = application([str(path)], costs=False)
@@ -128,42 +107,35 @@ def test_a_database_that_is_replaced_is_opened_again(databases, tmp_path):
     made.state.sources.close()
 
     assert before == 200
-    assert gone.status == 503
-    assert "There is no study database" in gone.text
+    assert gone.status == 503 and "There is no study database" in gone.text
     assert after == (200, 404)
 
 
-def test_a_study_that_is_deleted_is_told(tmp_path):
-    from dashboards.server import sources
-    from nas.errors import StoreError
-
-    objectives = [{"name": "loss", "direction": "minimize"}]
+def test_a_file_that_is_replaced_by_an_earlier_copy_is_read_from_its_beginning(opened, tmp_path):
+    shutil.copy(tmp_path / "a.db", tmp_path / "copy.db")
     with open_store(tmp_path / "a.db") as store:
-        study = store.create_study("a", {}, "kind: decoder", 0, objectives, "d")
-        shown = sources.Sources([str(tmp_path / "a.db")])
-        kept = shown.study("a", "a")
-        store.delete_study(study.id)
-        store.create_study("b", {}, "kind: decoder", 0, objectives, "d")
+        add_failed(store, opened.study.id, "crashed")
+    before = len(opened.table)
+    for end in ("-wal", "-shm"):
+        (tmp_path / f"a.db{end}").unlink(missing_ok=True)
+    (tmp_path / "copy.db").replace(tmp_path / "a.db")
+
+    assert (before, len(opened.table)) == (1, 0)
+
+
+def test_a_study_that_is_deleted_is_told(opened):
+    with open_store(opened.source.where) as store:
+        store.delete_study(opened.study.id)
+        store.create_study("b", {}, "kind: decoder", 0, OBJECTIVES, "d")
+
     with pytest.raises(StoreError, match="no longer"):
-        kept.look()
-    assert [each.study.name for each in shown.all()[0].studies()] == ["b"]
-    shown.close()
+        opened.look()
+    assert [each.study.name for each in opened.source.studies()] == ["b"]
 
 
-def test_a_verdict_that_is_stored_after_the_last_unit_is_news(databases, tmp_path):
-    from dashboards.server.sources import Sources
+def test_a_verdict_that_is_stored_after_the_last_unit_is_news(opened):
+    before, again = opened.look(), opened.look()
+    with open_store(opened.source.where) as store:
+        store.add_verdict(opened.study.id, {"word": "better"})
 
-    path = tmp_path / "finished.db"
-    shutil.copy(databases["finished"], path)
-    with open_store(path) as store:
-        sources = Sources([str(path)])
-        cache = sources.study("finished", "finished")
-        before = cache.look()
-        cache._next_look = 0.0
-        again = cache.look()
-        store.add_verdict(cache.study.id, {"word": "better"})
-        cache._next_look = 0.0
-        after = cache.look()
-    sources.close()
-
-    assert before == again < after
+    assert before == again < opened.look()
