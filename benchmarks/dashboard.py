@@ -2,8 +2,6 @@
 
 python -m benchmarks.dashboard [--trials 100000] [--storage FILE] [--browsers 50] [--json]
 python -m benchmarks.dashboard --requests [--trials 100000] [--storage FILE] [--json]
-python -m benchmarks.dashboard --reader [--trials 100000] [--storage FILE] [--json]
-python -m benchmarks.dashboard --search [--browsers 50] [--json]
 
 For each server: seconds until it accepts connections, seconds for the first page and for its complete numbers, seconds
 and bytes of the same page again, the resident memory, and seconds for another page of the table and for a zoom. For
@@ -12,13 +10,6 @@ says so. optuna-dashboard is measured if it is installed; it gets the same trial
 
 --requests: CPU time of our server for each kind of request on a study that it has read: pages, orders, filters, zooms
 and choices, each for the first time.
-
---reader: response times in Chromium: until the first content of the page is painted, and from a click until the page
-shows the result; and how long the page is busy.
-
---search: a real search writes trials while browsers follow its page. Each has an event stream, which brings the parts
-of the page that changed. The figures are CPU seconds of the server and of the search in the same minutes, and of the
-search in all, to be compared with a run of `--browsers 0` at the same time.
 """
 
 from __future__ import annotations
@@ -35,20 +26,18 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
-from benchmarks.support import reader
 from benchmarks.support.report import report
 
 STUDY = "large"
 PATIENCE = 600.0  # seconds for one answer
-FEWEST = 1000  # trials of a study for --reader
-QUIET = 10.0  # seconds for which the cost of open pages is measured
+PAUSE = 4.0  # seconds between two requests of an open page
+QUIET = 15.0  # seconds for which the cost of open pages is measured
 # Requests that a reader may make. {} is replaced by a different number each time, so no answer is in the cache.
 REQUESTS = {
     "another page of the table": "?page={}",
@@ -59,8 +48,7 @@ REQUESTS = {
     "search for a hash": "?q=a{}",
     "JSON of a page": ".json?sort=-flops&page={}",
     "CSV of a page": ".csv?table=trials&per=1000&page={}",
-    "zoom with the mouse": ".json?figure=front&zoom_y=2.7,3&zoom_x=1e10,2.{}e10",
-    "page at a zoom": "?zoom_y=2.7,3&zoom_x=1e10,2.{}e10",
+    "zoom": "?view_front=1e10,2.{}e10,2.7,3",
     "a trial": "/trials/{}",
     "comparison of four": "/compare?trials={},500,70000,99",
     "another objective": "?y=flops&x=bits_per_byte",
@@ -75,21 +63,6 @@ REQUESTS = {
     "space, another hole": "/space?hole=width",
     "audit": "/audit",
 }
-SEARCH = """
-study: watched
-space:
-  kind: decoder
-  width: !choice [32, 48, 64]
-  vocabulary: 256
-  body:
-    repeat: {{times: !int [1, 3], of: [residual: {{of: !choice [attention: {{heads: 2}}, gru, feed_forward]}}]}}
-task: {{language_model: {{length: 64, batch: 8, evaluation: 4096}}}}
-objectives: [bits_per_byte, flops]
-scheduler: {{halving: {{rungs: [60, 180], factor: 3}}}}
-control: {{random: 0.25}}
-budget: {{trials: {trials}}}
-storage: sqlite:///{storage}
-"""
 
 
 @contextlib.contextmanager
@@ -144,10 +117,9 @@ def ours(storage: str, port: int, browsers: int) -> dict:
         get(port, place)
         again, size = get(port, place)
         other = sorted(get(port, f"{place}?page={page}&sort=-flops")[0] for page in range(2, 7))[2]
-        part = "figure=front&zoom_y=2.7,3&zoom_x=1e10"
-        zoom = sorted(get(port, f"{place}.json?{part},{2 + turn / 10}e10")[0] for turn in range(5))[2]
+        zoom = sorted(get(port, f"{place}?view_front=1e10,{2 + turn / 10}e10,2.7,3")[0] for turn in range(5))[2]
         memory = process.memory_info().rss / 2**20
-        share = watched(process, port, f"{place}.events", browsers)
+        share = watched(process, port, place, browsers)
     row = {"server": "nas dashboard", "ready s": ready, "first page s": first, "again s": again, "MB": size / 1e6}
     row |= {"complete s": complete}
     return row | {"other page s": other, "zoom s": zoom, "MiB": round(memory), "idle CPU %": 100 * max(0.0, share)}
@@ -168,14 +140,6 @@ def requests(storage: str, port: int) -> Iterator[dict]:
             yield {"request": name, "CPU ms": round(1e3 * spent), "ms": round(1e3 * seconds), "kB": round(size / 1e3)}
 
 
-def reading(storage: str, port: int) -> Iterator[dict]:
-    """The response times in a browser."""
-    place = f"/studies/{Path(storage.removeprefix('sqlite:///')).stem}/{STUDY}"
-    with serving(["-m", "nas", "dashboard", "--storage", storage, "--port", str(port)], port) as (process, _):
-        wait_until_read(process, port, place)
-        yield from reader.read(f"http://127.0.0.1:{port}{place}")
-
-
 def wait_until_read(process: psutil.Process, port: int, place: str) -> None:
     """Wait until the server has read a large study, and has finished the work that no page waits for."""
     while b'http-equiv="refresh"' in content(port, place):
@@ -191,81 +155,26 @@ def quiet_share(process: psutil.Process) -> float:
 
 def watched(process: psutil.Process, port: int, path: str, browsers: int) -> float:
     """The share of a core that the server needs while `browsers` pages are open and nothing changes."""
-    open_ = []
+    ended = threading.Event()
     for _ in range(browsers):
-        made = socket.create_connection(("127.0.0.1", port))
-        made.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
-        open_.append(made)
-    time.sleep(2)
+        threading.Thread(target=follow, args=(port, path, ended), daemon=True).start()
+    time.sleep(2 * PAUSE)
     before = process.cpu_times()
     time.sleep(QUIET)
     after = process.cpu_times()
-    for made in open_:
-        made.close()
+    ended.set()
     return (after.user + after.system - before.user - before.system) / QUIET
 
 
-def following(search: subprocess.Popen, storage: Path, browsers: int) -> dict:
-    """The CPU time of the server while browsers follow a running search, until the search ends."""
-    port, place = free_port(), "/studies/watched/watched"
-    while not (storage.exists() and _has_study(storage)):
-        if search.poll() is not None:
-            raise RuntimeError(f"The search ended with {search.returncode} before it had a study.")
-        time.sleep(0.5)
-    updates: list[int] = []
-    with serving(["-m", "nas", "dashboard", "--storage", str(storage), "--port", str(port)], port) as (server, _):
-        get(port, place)
-        while not json.loads(content(port, "/explorer.json"))["costs"]:
-            time.sleep(0.5)  # until the process that computes costs has imported torch
-        before, searched, began = cpu(server), cpu(psutil.Process(search.pid)), time.perf_counter()
-        for _ in range(browsers):
-            threading.Thread(target=follow, args=(port, place, updates), daemon=True).start()
-        own = searched
-        while search.poll() is None:
-            with contextlib.suppress(psutil.Error):
-                own = max(own, cpu(psutil.Process(search.pid)))
-            time.sleep(0.5)
-        spent, seconds = cpu(server) - before, time.perf_counter() - began
-    return {
-        "browsers": browsers,
-        "seconds": seconds,
-        "search CPU s": own - searched,
-        "search CPU s in all": own,
-        "its share of a core %": 100 * (own - searched) / seconds,
-        "server CPU s": spent,
-        "share %": 100 * spent / (own - searched),
-        "updates of each": round(len(updates) / max(1, browsers)),
-        "kB of one": round(sum(updates) / max(1, len(updates)) / 1000, 1),
-        "of a core %": 100 * spent / seconds,
-    }
-
-
-def follow(port: int, place: str, updates: list[int]) -> None:
-    """One browser: it reads the events of a page, compressed, until the server ends. updates: bytes of each."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-        connection.request("GET", f"{place}.events", headers={"Accept-Encoding": "gzip"})
-        answer = connection.getresponse()
-        while part := answer.read1(1 << 20):
-            if b'"parts":' in unpack.decompress(part):
-                updates.append(len(part))
-
-
-def cpu(process: psutil.Process) -> float:
-    """Seconds of CPU time of a process and its descendants."""
-    with_children = [process, *process.children(recursive=True)]
-    times = []
-    for each in with_children:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times.append(each.cpu_times())
-    return sum(each.user + each.system for each in times)
-
-
-def _has_study(storage: Path) -> bool:
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(storage)) as made:
-        return bool(made.execute("SELECT count(*) FROM trial").fetchone()[0])
-    return False
+def follow(port: int, path: str, ended: threading.Event) -> None:
+    """One browser: it asks every few seconds whether the page has changed, as static/live.js does."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
+        etag = ""
+        while not ended.wait(PAUSE):
+            connection.request("GET", path, headers={"Accept-Encoding": "gzip", "If-None-Match": etag})
+            answer = connection.getresponse()
+            answer.read()
+            etag = answer.headers["etag"]
 
 
 def optunas(storage: str, port: int) -> dict:
@@ -314,21 +223,6 @@ def _distribution(value: object) -> str:
     return json.dumps({"name": "CategoricalDistribution", "attributes": {"choices": [value]}})
 
 
-def searching(arguments: argparse.Namespace) -> None:
-    """Print the CPU time of following a running search."""
-    with tempfile.TemporaryDirectory() as folder:
-        storage, file = Path(folder) / "watched.db", Path(folder) / "watched.yaml"
-        file.write_text(SEARCH.format(trials=arguments.search_trials, storage=storage), encoding="utf-8")
-        with (Path(folder) / "log").open("w") as log:
-            search = subprocess.Popen([sys.executable, "-m", "nas", "search", str(file)], stdout=log, stderr=log)
-            try:
-                row = following(search, storage, arguments.browsers)
-            finally:
-                search.kill()
-                search.wait()
-    report("dashboard, a running search", [row], as_json=arguments.json)
-
-
 def free_port() -> int:
     """A port that is free now."""
     with socket.socket() as made:
@@ -341,18 +235,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--storage", help="a SQLite file or its URL with such a study; default: make one")
     parser.add_argument("--requests", action="store_true", help="only measure each kind of request to our server")
-    parser.add_argument("--reader", action="store_true", help="only measure response times in Chromium")
-    parser.add_argument("--search", action="store_true", help="only measure the cost of following a running search")
-    parser.add_argument("--search-trials", type=int, default=100, help="how many trials that search has")
     parser.add_argument("--browsers", type=int, default=50, help="pages that are open at once")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     notes = []
-    if arguments.reader and arguments.trials < FEWEST:
-        parser.error(f"--reader turns pages of the table: it needs --trials {FEWEST} or more, not {arguments.trials}")
-    if arguments.search:
-        searching(arguments)
-        return
     with tempfile.TemporaryDirectory() as folder:
         file = Path((arguments.storage or f"{folder}/study.db").removeprefix("sqlite:///")).absolute()
         storage = f"sqlite:///{file}"
@@ -365,10 +251,6 @@ def main() -> None:
         if arguments.requests:
             rows = list(requests(storage, free_port()))
             report(f"dashboard, requests, {arguments.trials:,} trials", rows, as_json=arguments.json)
-            return
-        if arguments.reader:
-            rows = list(reading(storage, free_port()))
-            report(f"dashboard, a reader, {arguments.trials:,} trials", rows, as_json=arguments.json)
             return
         rows = [ours(storage, free_port(), arguments.browsers)]
         if find_spec("optuna_dashboard"):

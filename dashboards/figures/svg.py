@@ -170,7 +170,7 @@ def _colours(name: str, values: Sequence[float], left: float, top: float) -> Ite
     if not values:
         return
     low, high = f"{name} {short(min(values))}", short(max(values))
-    start = left + LETTER * len(low)
+    start = left + LETTER * len(low) + 4
     yield label(low, left, top + 10, "start")
     for step in range(len(SCALE)):
         yield element("rect", kind=f"s{step}", fill="currentColor", x=start + 12 * step, y=top, width=12, height=12)

@@ -78,7 +78,11 @@ class Source:
 
     def study(self, slug: str) -> StudyCache:
         """The study with this name, or ~ID, in its address. Raises NotFound or StoreError."""
-        found = {slug_of(study): study for study in self.reader.studies()}
+        reader = self.reader
+        for known in list(self._studies.values()):
+            if known.slug == slug and known.is_fresh:  # it was there a moment ago
+                return known
+        found = {slug_of(study): study for study in reader.studies()}
         if slug in found:
             return self._cache(found[slug])
         raise NotFound(f"The database {self.key} has no study named {slug[:100]!r}.{nearest(slug[:100], list(found))}")
@@ -147,12 +151,17 @@ class StudyCache:
         """The state of a trial to show: the stored state, or the activity of a trial that has not ended."""
         return self._doing.get(number, Activity.PAUSED).value if stored in UNENDED else stored
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the last reading is so recent that the study is not read again yet."""
+        return time.monotonic() < self._next_look
+
     def look(self) -> int:
-        """Read what changed, unless the last reading is recent, and return the version. Raises StoreError."""
+        """Read what changed, unless `is_fresh`, and return the version. Raises StoreError."""
         with self._lock:
-            began = time.monotonic()
-            if began < self._next_look:
+            if self.is_fresh:
                 return self.version
+            began = time.monotonic()
             reader = self.source.reader
             if reader is not self._of:  # the file was replaced, perhaps by an earlier copy
                 self._of, self._table, self._mark, self._seen = reader, None, None, None

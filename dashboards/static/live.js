@@ -1,7 +1,7 @@
 // The parts of a page that changed are replaced, if they changed on the server or the reader asked for another view.
 // The state of details, boxes, scrolling and focus is kept.
 
-const PAUSE = 3000;  // milliseconds between two requests of a page that follows a search
+const PAUSE = 4000;  // milliseconds between two requests of a page that follows a search
 const SHARE = 20;  // a request of t milliseconds is repeated after 20 t at the earliest: a busy server is spared
 const MOST = 6;  // trials of a comparison
 

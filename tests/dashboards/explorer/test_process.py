@@ -13,10 +13,10 @@ import pytest
 from dashboards.analysis import layers
 from dashboards.explorer.process import Unavailable, Worker
 from dashboards.pages import trial, tuning
-from dashboards.pages.asked import Ask
 from dashboards.pages.lengths import UNKNOWN, length_or_usual
 from dashboards.server.parameters import NotFound, Parameters
 from dashboards.server.sources import Sources
+from dashboards.view import Ask
 from nas.latency import stored
 from nas.store import Measurement, open_store
 
