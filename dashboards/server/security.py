@@ -72,7 +72,7 @@ class Guard:
 
         path = scope["path"]
         if path.startswith(f"{self.root}/"):  # a proxy may also have removed it
-            scope = scope | {"path": path.removeprefix(self.root), "raw_path": None}
+            scope = {**scope, "path": path.removeprefix(self.root), "raw_path": None}
         answer = await self._without_token(Request(scope, receive)) if self.token is not None else None
         await (self.app if answer is None else answer)(scope, receive, guarded)
 
