@@ -271,7 +271,7 @@ def latencies() -> list[Measurement]:
             problem=json.dumps(conditions | what),
             dtype="float32",
             implementation="",
-            configuration='{"served":[],"told":{"repeated":0.25}}',
+            configuration='{"served":[],"details":{"repeated":0.25}}',
             source="x",
             milliseconds=milliseconds,
         )
