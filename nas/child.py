@@ -22,7 +22,7 @@ import time
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -87,7 +87,8 @@ class Child:
     """A child process that runs `target(connection, *args)`; without a target it answers `call`.
 
     preload: modules that the fork server imports, if this child is the first that needs the server. quiet: nothing that
-    the child prints is shown; `Death.last` has its end. Raises OSError if the system starts no process.
+    the child prints is shown; `Death.last` has its end. environment: variables besides those of this process. Raises
+    OSError if the system starts no process.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Child:
         method: Method = "spawn",
         preload: Sequence[str] = (),
         quiet: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         context: Any = multiprocessing.get_context(method)
         if method == "forkserver":
@@ -109,7 +111,7 @@ class Child:
         files = {"log": Connection(os.dup(self._log.fileno()), readable=False)}
         if not quiet and (shown := _standard_error()) is not None:
             files["shown"] = shown
-        its = target or serve, args, theirs, files, dict(os.environ)
+        its = target or serve, args, theirs, files, {**os.environ, **(environment or {})}
         self._process = context.Process(target=_main, args=its, daemon=True)
         try:
             with _without_main(), warnings.catch_warnings():

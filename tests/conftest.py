@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -152,25 +151,6 @@ def forked() -> Callable[..., subprocess.CompletedProcess]:
         return subprocess.CompletedProcess(code, ended, *said)
 
     return run
-
-
-@pytest.fixture
-def checks_in_forks(forked, monkeypatch) -> None:
-    """`nas export` runs each check in a fork of this process, because to import the libraries again takes seconds.
-
-    Other tests run the checks in a new process.
-    """
-    from nas.exports import checking
-
-    def run(command, *, env, **_):
-        script, folder, place, seconds, *names = command[command.index("-B") + 1 :]
-        for name in names:
-            code = f"import runpy; runpy.run_path({script!r}, run_name='__main__')"
-            hide = "" if name == "yaml" else FORGET
-            done = forked(hide + code, folder, place, seconds, name, PYTHONPATH=env["PYTHONPATH"])
-            assert done.returncode == 0, done.stderr
-
-    monkeypatch.setattr(checking, "subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL))
 
 
 def _run_and_exit(code: str) -> None:

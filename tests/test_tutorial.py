@@ -26,7 +26,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 @pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in NEEDED), reason=f"needs {', '.join(NEEDED)}")
 @pytest.mark.timeout(900)  # the machine may be busy
-def test_the_tutorial_runs_from_texts_to_a_hugging_face_folder(root, tmp_path, forked, checks_in_forks, monkeypatch):
+def test_the_tutorial_runs_from_texts_to_a_hugging_face_folder(root, tmp_path, forked, monkeypatch):
     monkeypatch.delenv("NAS_STORAGE", raising=False)
     for name in (*NEEDED, "transformers.modeling_utils"):
         importlib.import_module(name)  # once: both forks below need most of it

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import select
-import subprocess
-import sys
 import threading
 import time
 from collections import OrderedDict
 from importlib.util import find_spec
 from typing import Any
 
+from nas.child import Child, Died, Late
+
 SECONDS = 5.0  # of one request
 STARTING = 40.0  # seconds that the process may take to import torch
 MOST_TEXT = 12_000  # characters
 KEPT = 200  # answers in the cache
 PATIENCE = 2.0  # seconds that a page waits for a process that is starting or busy
+
+
+ANSWER = "dashboards.explorer.worker:answer"
 
 
 class Unavailable(Exception):
@@ -32,11 +32,11 @@ class Worker:
         """seconds: the limit for one request. enabled: False never starts a process."""
         self.enabled = enabled
         self.seconds = seconds
-        self._process: subprocess.Popen[str] | None = None
-        self._ready = False
+        self._child: Child | None = None
+        self._is_ready = False
         self._lock = threading.Lock()
         self._known: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self._began = self._started = 0.0
+        self._began = 0.0
 
     @property
     def is_possible(self) -> bool:
@@ -45,18 +45,10 @@ class Worker:
 
     def start(self) -> None:
         """Start the process, so that it is ready when it is needed. Does nothing without torch."""
-        if self.is_possible and (self._process is None or self._process.poll() is not None):
-            environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "dashboards.explorer.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                env=environment,
-                start_new_session=True,  # Ctrl-C in the terminal ends the server, and the server ends this process
-            )
-            self._ready, self._began = False, time.monotonic()
+        if self.is_possible and self._child is None:
+            alone = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+            self._child, self._is_ready, self._began = Child(quiet=True, environment=alone), False, time.monotonic()
+            self._child.send((ANSWER, ({"action": "zoo"},)))
 
     def ask(self, *, changes: bool = False, **asked: Any) -> dict[str, Any]:
         """The answer of the process. changes: do not use the cache, because the answer may have changed.
@@ -72,7 +64,7 @@ class Worker:
             raise Unavailable("Other architectures are being computed. Reload the page in a few seconds.")
         try:
             if changes or key not in self._known:
-                self._known[key] = self._asked(key)
+                self._known[key] = self._asked(asked)
             self._known.move_to_end(key)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
@@ -80,48 +72,35 @@ class Worker:
         finally:
             self._lock.release()
 
-    def _asked(self, line: str) -> dict[str, Any]:
+    def _asked(self, asked: dict[str, Any]) -> dict[str, Any]:
         self.start()
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        if not self._ready:
-            self._wait(process)
+        assert self._child is not None
         try:
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-        except OSError:
+            if not self._is_ready:
+                self._wait(self._child)
+            return self._child.call(ANSWER, asked, seconds=self.seconds)
+        except Late:
+            self.close()
+            raise Unavailable(f"The computation was ended after {self.seconds:g} s: this text is too large.") from None
+        except Died:
             self.close()
             raise Unavailable("The process that computes costs and layers has ended. Reload the page.") from None
-        if not select.select([process.stdout], [], [], self.seconds)[0]:
-            self.close()
-            raise Unavailable(f"The computation was ended after {self.seconds:g} s: this text is too large.")
-        written = process.stdout.readline()
-        if not written:
-            self.close()
-            raise Unavailable("The process that computes costs and layers has ended. Reload the page.")
-        found = json.loads(written)
-        if "failed" in found:
-            raise Unavailable(f"The computation failed: {found['failed']}")
-        return found
+        except Unavailable:
+            raise
+        except Exception as error:  # a bug: the next request may succeed
+            raise Unavailable(f"The computation failed: {type(error).__name__}: {str(error)[:300]}") from error
 
-    def _wait(self, process: subprocess.Popen[str]) -> None:
+    def _wait(self, child: Child) -> None:
         """Wait up to 2 seconds for a process that is starting. Raises Unavailable if it needs longer."""
-        assert process.stdin is not None and process.stdout is not None
-        if self._began:
-            process.stdin.write('{"action": "zoo"}\n')
-            process.stdin.flush()
-            self._started, self._began = self._began, 0.0
-        if not select.select([process.stdout], [], [], PATIENCE)[0]:
-            if time.monotonic() - self._started > STARTING:
+        if not child.has_said(time.monotonic() + PATIENCE):
+            if time.monotonic() - self._began > STARTING:
                 self.close()
             raise Unavailable("Costs and layers are being prepared. Reload the page in a few seconds.")
-        process.stdout.readline()
-        self._ready = True
+        child.receive()
+        self._is_ready = True
 
     def close(self) -> None:
         """End the process."""
-        process, self._process, self._ready = self._process, None, False
-        if process is not None:
-            process.kill()
-            with contextlib.suppress(OSError):
-                process.communicate()
+        if self._child is not None:
+            self._child.kill()
+            self._child = None

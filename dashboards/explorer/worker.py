@@ -1,4 +1,4 @@
-"""Reads requests as lines of JSON, computes with the blocks of searchspace, and answers in lines of JSON.
+"""Answers requests about architectures and spaces, computed with the blocks of searchspace.
 
 It is a separate process for two reasons. Importing the blocks imports torch, which the server does not need. And if a
 text takes too long, the process can be ended.
@@ -6,9 +6,7 @@ text takes too long, the process can be ended.
 
 from __future__ import annotations
 
-import json
 import random
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
@@ -198,17 +196,3 @@ ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "crossover": crossover,
     "zoo": of_zoo,
 }
-
-
-def main() -> None:
-    """Answer requests until the input ends."""
-    for line in sys.stdin:
-        try:
-            found = answer(json.loads(line))
-        except Exception as error:  # a bug must not end the process: the next request may succeed
-            found = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
-        print(json.dumps(found), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,10 +6,6 @@ with the study; latencies too, if they were measured on this device.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nas.child import Child, Died
 from nas.exports.weights import other_weights
 from nas.exports.winner import Winner
 from searchspace.model.architecture import Architecture
@@ -55,10 +52,15 @@ def check(winner: Winner, folder: Path, formats: Sequence[str], *, latency: floa
         place = Path(temporary)
         text = winner.vocabulary.decode(example_symbols(winner)) if winner.vocabulary is not None else ""
         torch.save({"inputs": inputs, "outputs": outputs, "text": text}, place / "expected.pt")
-        for together in [names] if hasattr(os, "fork") else [[each] for each in names]:
-            _run(folder, place, together)
+        child = Child()
+        try:
+            results = child.call("nas.exports.checks:run", folder.absolute(), place, names, SECONDS)
+        except Died as error:
+            results = dict.fromkeys(names, str(error))
+        finally:
+            child.kill()
         scale = max(1.0, float(outputs.abs().max()))
-        return [_found(winner, each, place, scale, latency) for each in names]
+        return [_found(winner, each, results[each], place, scale, latency) for each in names]
 
 
 def example_inputs(architecture: Architecture, length: int = LENGTH, batch: int = 2) -> tuple[Tensor, ...]:
@@ -78,32 +80,15 @@ def example_symbols(winner: Winner) -> list[int]:
     return [] if winner.vocabulary is None else list(range(min(SYMBOLS, winner.vocabulary.plain)))
 
 
-def _run(folder: Path, place: Path, names: Sequence[str]) -> None:
-    """Run the checks of `nas.exports.checks` in separate processes; they write their results into `place`."""
-    script = Path(__file__).parent / "checks" / "__main__.py"
-    command = [sys.executable, "-B", str(script), str(folder.absolute()), str(place), str(SECONDS), *names]
-    with (place / "all.txt").open("w") as said:
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=_environment(), check=False)
-
-
-def _found(winner: Winner, name: str, place: Path, scale: float, latency: float) -> Checked:
-    """The result that one check wrote into `place`."""
-    written, weights = place / f"{name}.json", place / f"{name}.pt"
-    if not written.is_file():
-        texts = (
-            path.read_text(errors="replace") for path in (place / f"{name}.txt", place / "all.txt") if path.is_file()
-        )
-        lines = [line for text in texts for line in text.splitlines() if line.strip()]
-        return Checked(name, {}, (f"it cannot be loaded: {lines[-1] if lines else 'no message'}",))
-    found = json.loads(written.read_text())
+def _found(
+    winner: Winner, name: str, result: dict[str, Any] | str, place: Path, scale: float, latency: float
+) -> Checked:
+    """What a check found, and the weights that it wrote into `place`."""
+    if isinstance(result, str):
+        return Checked(name, {}, (f"it cannot be loaded: {result}",))
+    weights = place / f"{name}.pt"
     other = other_weights(winner, name, torch.load(weights)) if weights.is_file() else []
-    return Checked(name, found, tuple(_wrong(winner, found, scale, other, latency)))
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a check, in which this package can be imported."""
-    places = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    return Checked(name, result, tuple(_wrong(winner, result, scale, other, latency)))
 
 
 def _wrong(winner: Winner, found: Mapping[str, Any], scale: float, other: Sequence[str], latency: float) -> list[str]:

@@ -83,7 +83,12 @@ def profile(
         raise
     except ValueError as error:  # a missing device, or a length that the model does not support
         raise UsageError(str(error)) from None
-    asked: dict[str, Any] = {"batch": batch, "length": length, "threads": threads or torch.get_num_threads(), "depth": depth}
+    asked: dict[str, Any] = {
+        "batch": batch,
+        "length": length,
+        "threads": threads or torch.get_num_threads(),
+        "depth": depth,
+    }
     rows = []
     for each in measured:
         setting = Setting(phase=each.phase, new_tokens=new_tokens, **asked)

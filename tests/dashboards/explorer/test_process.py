@@ -196,8 +196,8 @@ def test_measured_pieces_shade_the_picture_of_a_trial(worker, tmp_path):
 
 def row(operation, problem, milliseconds):
     return Measurement(
-        operation=operation, problem=problem, dtype="float32", implementation="", configuration='{"details": {}}', source="x",
-        milliseconds=milliseconds,
+        operation=operation, problem=problem, dtype="float32", implementation="", source="x",
+        configuration='{"details": {}}', milliseconds=milliseconds,
     )  # fmt: skip
 
 
@@ -208,12 +208,12 @@ def test_a_text_that_takes_too_long_is_ended_and_the_next_one_is_answered(worker
     assert worker.ask(action="show", text=deep, length=1)["problems"]
 
     slow = Worker(seconds=0.0)
-    slow._process, slow._ready = worker._process, True
-    worker._process = None
-    slow._process.send_signal(signal.SIGSTOP)  # else it could answer before anybody looks
+    slow._child, slow._is_ready = worker._child, True
+    worker._child = None
+    slow._child.signal(signal.SIGSTOP)  # else it could answer before anybody looks
     with pytest.raises(Unavailable, match="too large"):
         slow.ask(action="show", text=TEXT, length=65)
-    assert slow._process is None
+    assert slow._child is None
 
 
 def test_without_torch_the_answer_says_so():

@@ -9,6 +9,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 import nas as package
+from nas.child import Child
 from nas.errors import UsageError
 
 
@@ -56,7 +57,6 @@ def test_an_exported_folder_and_a_training_are_exported_again(study, nas, tmp_pa
     assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
 
 
-@pytest.mark.usefixtures("checks_in_forks")
 def test_a_difference_fails_the_check(study, nas, tmp_path, monkeypatch):
     from nas.exports import checking
 
@@ -155,7 +155,6 @@ def test_the_function_writes_what_the_command_writes(study, nas, tmp_path):
         package.export(None)
 
 
-@pytest.mark.usefixtures("checks_in_forks")
 def test_one_changed_weight_fails_the_check_even_if_no_output_shows_it(study, nas, tmp_path):
     from nas.exports import checking, exporting
 
@@ -170,16 +169,17 @@ def test_one_changed_weight_fails_the_check_even_if_no_output_shows_it(study, na
     assert all(f"weights differ: {name}" in "".join(each.wrong) for each in checked), checked
 
 
-def test_a_check_that_hangs_or_fails_does_not_stop_the_others(forked, tmp_path):
-    (tmp_path / "model.py").write_text("import signal\nsignal.alarm(0)\nsignal.pause()\n")
+def test_a_check_that_hangs_or_fails_does_not_stop_the_others(tmp_path):
+    (tmp_path / "model.py").write_text("import signal\nsignal.pause()\n")
     torch.save({}, tmp_path / "expected.pt")
-    script = Path(package.__file__).parent / "exports/checks/__main__.py"
-    code = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
-    done = forked(code, str(tmp_path), str(tmp_path), "1", "python", "torch")
+    child = Child()
+    found = child.call("nas.exports.checks:run", tmp_path, tmp_path, ["python", "torch"], 1.0)
+    (tmp_path / "model.py").write_text("import os\nos.abort()\n")
+    found |= {"crashed": child.call("nas.exports.checks:run", tmp_path, tmp_path, ["python"], 60.0)["python"]}
+    child.kill()
 
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "python.txt").read_text().strip() == "it took longer than 1 seconds"
-    assert "KeyError: 'inputs'" in (tmp_path / "torch.txt").read_text()
+    assert found["python"] == "it took longer than 1.0 seconds" and found["torch"] == "KeyError: 'inputs'"
+    assert "SIGABRT" in found["crashed"] and "model.py" in found["crashed"]
 
 
 def test_every_format_has_a_script_that_loads_it_again():
