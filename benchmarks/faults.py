@@ -97,8 +97,8 @@ def session(folder: Path, problems: int, seed: int) -> None:
     from tuner.problems import text as problem_text
     from tuner.search.cache import Cache
     from tuner.search.effort import EFFORTS, Effort
-    from tuner.search.folder import Folder
     from tuner.search.operation_bench import OperationBench
+    from tuner.search.results import Results
     from tuner.search.session import tune
 
     EFFORTS["quick"] = Effort("quick", 10**6, 10**6, 5, 0.002, 2, 7, 0.01, None, 1.0)
@@ -136,7 +136,7 @@ def session(folder: Path, problems: int, seed: int) -> None:
     wanted = [Problem("injected", "cpu", "float32", (("rows", ROWS + number),)) for number in range(problems)]
     found = tune(
         {"injected": wanted},
-        store=Folder(folder / "kernels"),
+        store=Results(folder / "measurements.db"),
         threads=1,
         load=[str(folder / "injected.py")],
         patience=Patience(shortest=1.0, longest=2.0),  # a correct check takes longer on a busy machine
@@ -187,9 +187,9 @@ def measure(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def _rows(folder: Path, reported: list[list[Any]], deaths: Counter[str], final: dict[str, Any]) -> list[dict[str, Any]]:
-    from tuner.search.folder import Folder
+    from tuner.search.results import Results
 
-    rows = Folder(folder / "kernels").every_row()
+    rows = Results(folder / "measurements.db").rows()
     said = Counter(tuple(each[1:5]) for each in reported)
     stored = Counter((row.problem, row.implementation, row.configuration, row.failure or "timed") for row in rows)
     lost = sum((said - stored).values())

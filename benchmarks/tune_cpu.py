@@ -276,14 +276,14 @@ def tuned_first(folder: Path, names: list[str], effort: str, budget: float | Non
     """Tune everything into a table in `folder` -> the report of the session."""
     from tuner import problems
     from tuner.search import tables
-    from tuner.search.folder import Folder
+    from tuner.search.results import Results
     from tuner.search.session import tune
 
     os.environ[tuned.TABLES] = str(folder)
     wanted = problems.named([registry.operation(name) for name in names], "cpu")
-    store = Folder(folder / "kernels")
+    store = Results(folder / "measurements.db")
     found = tune(wanted, store=store, effort=effort, budget_seconds=budget, threads=threads)
-    tables.update("cpu", found.decisions, threads, found.buckets)
+    tables.update("cpu", found.decisions, threads)
     return found
 
 

@@ -9,19 +9,18 @@ from typing import Any
 import torch
 
 from kernels.dispatch import tuned
+from kernels.dispatch.device import fingerprint
 from kernels.dispatch.registry import Problem, operation
-from kernels.dispatch.table import Bucket, LockedMiss
+from kernels.dispatch.table import LockedMiss
 from nas.latency.profile import calls
 from nas.store import Reader, Study
 from searchspace.model.architecture import Architecture
-from searchspace.wording import plural
 from tuner import problems
-from tuner.device import fingerprint
 from tuner.replay.recorded import load
 from tuner.replay.replay import fraction_of_optimum, replay, score
-from tuner.search.backends import Backend
 from tuner.search.cache import cache_of, fastest, valid
 from tuner.search.decision import Decision
+from tuner.search.results import Results
 from tuner.search.session import Report
 
 LENGTH, BATCH = 128, 8
@@ -104,31 +103,10 @@ def report_dict(report: Report) -> dict[str, Any]:
         "regret": report.regret,
         "decisions": [{**decision_row(each), "failures": dict(each.failures)} for each in report.decisions],
         "undecided": [str(each) for each in report.undecided],
-        "buckets": [
-            {"choice": str(each.choice), "problems": [str(problem) for problem in each.problems], "loss": each.loss}
-            for each in report.buckets
-        ],
     }
 
 
-def sweeps(buckets: Iterable[Bucket]) -> list[str]:
-    """For each operation and dtype: how many choices serve all its problems, and the largest loss of that."""
-    kinds: dict[str, list[Bucket]] = {}
-    for each in buckets:
-        kinds.setdefault(f"{each.problems[0].operation} {each.problems[0].dtype}", []).append(each)
-    lines = []
-    for kind, some in kinds.items():
-        count, served = len({each.choice for each in some}), sum(len(each.problems) for each in some)
-        serve = "1 choice serves" if count == 1 else f"{count} choices serve"
-        problems = plural(served, "problem")
-        worst = max(each.loss for each in some)
-        lines.append(
-            f"{kind}: {serve} {problems}, at most {worst:.1%} slower than the best that was measured for each."
-        )
-    return lines
-
-
-def explained(store: Backend, some: Iterable[Problem], device: str, threads: int | None) -> list[dict[str, Any]]:
+def explained(store: Results, some: Iterable[Problem], device: str, threads: int | None) -> list[dict[str, Any]]:
     """For each problem the choice that serves it and why, then its measurements, fastest first, failures last."""
     here, threads = fingerprint(device), threads or torch.get_num_threads()
     rows = []

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.triton.decorator import tune
     from tuner.triton.listener import listen
-    from tuner.triton.wrap import wrap_triton
+    from tuner.triton.tracing import wrap_triton
 
 __all__ = ["listen", "tune", "wrap_triton"]
-_PLACES = {"tune": "tuner.triton.decorator", "listen": "tuner.triton.listener", "wrap_triton": "tuner.triton.wrap"}
+_PLACES = {"tune": "tuner.triton.decorator", "listen": "tuner.triton.listener", "wrap_triton": "tuner.triton.tracing"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 MESSAGE = 2000  # characters of a message that are kept
 ENDED = "its process ended: "  # the beginning of the message of a death
@@ -71,13 +75,6 @@ def is_from_outside(code: int | None) -> bool:
     return code == UNKNOWN or (code is not None and code < 0 and -code not in _own_signals())
 
 
-def of_stored(failure: str | None, message: str) -> Kind:
-    """The kind of a stored failure. Earlier versions stored a death by signal 9 or 15 as a crash."""
-    if failure == Kind.CRASHED and message.startswith((f"{ENDED}signal 9", f"{ENDED}signal 15")):
-        return Kind.KILLED
-    return Kind(failure) if failure in set(Kind) else Kind.CRASHED
-
-
 def _own_signals() -> set[int]:
     return {getattr(signal, name) for name in OWN_SIGNALS if hasattr(signal, name)}
 
@@ -98,22 +95,67 @@ def poisons(error: BaseException) -> bool:
     """Whether, after this error, nothing can be trusted that this process computes on its device.
 
     torch reports an AcceleratorError or "CUDA error: ...", "HIP error: ..."; Triton reports "Triton Error [CUDA]: ..."
-    or "Triton Error [HIP]: ...". A launch that was rejected, or lacked memory, leaves the device usable.
+    or "Triton Error [HIP]: ..."; libraries such as cuBLAS name their status. A launch that was rejected, or lacked
+    memory, leaves the device usable.
     """
     text = str(error).lower()
-    if isinstance(error, DeviceHung):
+    if isinstance(error, DeviceHung) or LIBRARY_ERRORS.search(text):
         return True
     if not (type(error).__name__ == "AcceleratorError" or any(each in text for each in DEVICE_ERRORS)):
         return False
     return not any(each in text for each in HARMLESS)
 
 
+# A kernel of the library failed, perhaps because of an earlier kernel of another: CUBLAS_STATUS_EXECUTION_FAILED.
+LIBRARY_ERRORS = re.compile(
+    r"(cu(blas|blaslt|dnn|sparse|solver|fft|rand)|rocblas|hipblas|miopen)_?(status)?_?"
+    r"(execution_failed|exec_failed|launch_failure|internal_error|mapping_error)"
+)
 DEVICE_ERRORS = ("cuda error", "hip error", "triton error [cuda]", "triton error [hip]", "cuda driver error")
 HARMLESS = (
     *("out of memory", "invalid argument", "invalid value", "invalid configuration", "invalid device function"),
     *("out of resources", "too many resources", "no kernel image", "kernel image is invalid", "not supported"),
     *("ptx jit compilation failed", "unsupported toolchain", "named symbol not found"),
 )
+
+
+class _OfProgram(BaseException):
+    """A handler of a signal, which is the program's own, raised `error`."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def signals_pass() -> Iterator[None]:
+    """Inside the block an exception that the program's own handler of a signal raises, such as that of an alarm, ends
+    the block and is raised by it. Otherwise it would be taken for an error of the configuration that runs just then."""
+    ours: dict[int, tuple[Any, Any]] = {}
+    if threading.current_thread() is threading.main_thread():  # the only one in which handlers run
+        for number in signal.valid_signals():
+            handler = signal.getsignal(number)
+            if callable(handler) and handler is not signal.default_int_handler:
+                ours[number] = handler, _passing(handler)
+                signal.signal(number, ours[number][1])
+    try:
+        yield
+    except _OfProgram as passed:
+        raise passed.error from None
+    finally:
+        for number, (before, wrapped) in ours.items():
+            if signal.getsignal(number) is wrapped:  # the handler may have set another one
+                signal.signal(number, before)
+
+
+def _passing(handler: Callable[..., Any]) -> Callable[..., Any]:
+    def passing(number: int, frame: Any) -> Any:
+        try:
+            return handler(number, frame)
+        except Exception as error:
+            raise _OfProgram(error) from error
+
+    return passing
 
 
 def _lacks_memory(text: str) -> bool:

@@ -27,7 +27,7 @@ from benchmarks.gpu import choice
 from benchmarks.gpu.cases import PARTS, Bar, Case, comparable
 from benchmarks.support.report import report
 from kernels.dispatch import registry, tuned
-from tuner.device import Device, fingerprint
+from kernels.dispatch.device import Device, fingerprint
 from tuner.measure.measure import Timing, compare, measure
 from tuner.outcome import of_exception, poisons
 
@@ -154,7 +154,7 @@ def tuned_all(device: str, options: argparse.Namespace) -> Iterator[tuple[str, d
         wanted = {name: some[:1] for name, some in wanted.items() if name == "softmax"}
     limit = 300.0
     report = tune(wanted, device=device, effort="quick", budget_seconds=2.0 if options.small else 280.0)
-    tables.update(device, report.decisions, report.threads, report.buckets)
+    tables.update(device, report.decisions, report.threads)
     named = {each.problem for each in report.decisions}
     yield (
         "tune all",

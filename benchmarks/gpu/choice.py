@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernels.dispatch import registry, tuned
+from kernels.dispatch.device import fingerprint
 from kernels.dispatch.registry import Choice, Problem
 from kernels.dispatch.table import Entry
 from tuner import strategies
-from tuner.device import fingerprint
 from tuner.measure.measure import measure
 from tuner.outcome import of_exception, poisons
 from tuner.search import candidates, tables

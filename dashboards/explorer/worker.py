@@ -9,8 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dashboards.figures.outline import MOST_LINES, line_of
 from searchspace import zoo
@@ -22,13 +21,8 @@ from searchspace.model.layers import aligned
 from searchspace.space.point import Point
 from searchspace.space.space import Space
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tuner.search.overview import Overview
-
 OF_STUDY = "the space of the study"
-READING = 2.0  # seconds, less than a request may take
+MOST_PROBLEMS = 2000  # that the page of the tuner lists
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
@@ -114,32 +108,21 @@ def serves(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(asked: dict[str, Any]) -> dict[str, Any]:
-    """The measurements of a problem in the tuner's folder. Without an operation: all its problems with their counts.
+    """The measurements of a problem in the user's data folder. Without an operation: all its problems with their
+    counts."""
+    from kernels.dispatch.tuned import data_folder
+    from nas.store import open_reader
+    from tuner.search.results import FILE, FORGOTTEN  # imports the tuner
 
-    left: the number of files that were not read for lack of time. Empty if results are not kept in a folder.
-    """
-    from tuner.search.backends import backend  # imports the tuner
-    from tuner.search.folder import Folder
-    from tuner.search.row import FORGOTTEN
-
-    folder, left = backend(), 0
-    if not isinstance(folder, Folder):
+    if not (file := data_folder() / FILE).is_file():
         return {"rows": [], "left": 0, "devices": {}}
-    overview = _overview(folder.path)
-    if operation := asked["operation"]:
-        some = overview.folder.rows(operation, asked["problem"] or None)
-        rows = [asdict(row) for row in some if row.operation == operation and row.failure != FORGOTTEN]
-    else:
-        rows, left = overview.read(READING)
-    return {"rows": rows, "left": left, "devices": dict(overview.folder.devices())}
-
-
-@cache
-def _overview(path: Path) -> Overview:
-    from tuner.search.folder import Folder
-    from tuner.search.overview import Overview
-
-    return Overview(Folder(path))
+    with open_reader(file) as reader:
+        if operation := asked["operation"]:
+            some = reader.measurements(operation, problem=asked["problem"] or None)
+            rows = [asdict(row) for row in some if row.failure != FORGOTTEN]
+        else:
+            rows = [asdict(row) for row in reader.measured(MOST_PROBLEMS)]
+        return {"rows": rows, "left": 0, "devices": reader.devices()}
 
 
 def sample(asked: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nas.store.endings import Ending
-    from nas.store.measurements import Measurement
     from nas.store.opening import open_reader, open_store
     from nas.store.reading import Reader
     from nas.store.records import (
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
         MAIN,
         PURPOSES,
         Mark,
+        Measurement,
         Owner,
         Pace,
         Refusal,
@@ -66,7 +66,7 @@ __all__ = [
     "open_store",
 ]
 
-_ELSEWHERE = {"Ending": "endings", "Measurement": "measurements", "Reader": "reading", "Store": "store"}
+_ELSEWHERE = {"Ending": "endings", "Reader": "reading", "Store": "store"}
 _ELSEWHERE |= dict.fromkeys(("open_reader", "open_store"), "opening")
 
 

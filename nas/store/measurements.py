@@ -10,38 +10,12 @@ from sqlalchemy import Connection, bindparam, func, insert, select, text
 
 from nas.store import models
 from nas.store.models import measurement
+from nas.store.records import Measurement
 from nas.store.types import Document, now, storable
 
 _device = models.device
 _KEEP_DEVICE = text("INSERT INTO device (hash, fingerprint) VALUES (:hash, :fingerprint) ON CONFLICT DO NOTHING")
 _KEEP_DEVICE = _KEEP_DEVICE.bindparams(bindparam("fingerprint", type_=Document))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """One configuration on one problem: milliseconds with their samples, or the kind of failure with its message.
-
-    problem, configuration: canonical JSON. source: hash of the code that ran. turns: equal for measurements whose
-    samples were taken in turns. resources: what the compiled kernels use of a GPU at most, by name: `registers` of a
-    thread, `spills` (values of 32 bits that a thread keeps in memory), `shared` memory (bytes of a program), `warps` of
-    a program; None if it is not known. device: the key of the device; set only in measurements that were read.
-    """
-
-    operation: str
-    problem: str
-    dtype: str
-    implementation: str
-    configuration: str
-    source: str
-    milliseconds: float | None = None
-    low: float | None = None
-    high: float | None = None
-    samples: tuple[float, ...] = ()
-    failure: str | None = None
-    message: str | None = None
-    turns: str | None = None
-    resources: Mapping[str, int] | None = None
-    device: str = ""
 
 
 def add(connection: Connection, token: str, fingerprint: Mapping[str, Any], measured: Sequence[Measurement]) -> None:

@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 
 from benchmarks.faults import _rows, repeated
+from kernels.dispatch.device import fingerprint
 from kernels.dispatch.registry import Choice, Problem
 from tuner import problems
-from tuner.device import fingerprint
 from tuner.outcome import Kind, Outcome
-from tuner.search.cache import Cache, Sources
-from tuner.search.folder import Folder
+from tuner.search.cache import Cache
+from tuner.search.results import Results
 
 PROBLEM = Problem("injected", "cpu", "float32", (("rows", 24),))
 SERVED = {"served": ["right(number=0)"], "undecided": 0}
@@ -30,8 +30,8 @@ def said(number, kind, *, session=1, single=True):
 
 def table(tmp_path, reported, final=SERVED):
     """The counts with a bar, for a store that holds two measurements."""
-    folder = Folder(tmp_path / "kernels")
-    cache = Cache(folder, "injected", fingerprint("cpu"), Sources.of_kernel("code"), 1)
+    results = Results(tmp_path / "measurements.db")
+    cache = Cache(results, "injected", fingerprint("cpu"), lambda name: "code", 1)
     for number, outcome in enumerate((Outcome(Kind.TIMED, (1.0,)), Outcome(Kind.TIMED_OUT))):
         cache.write(PROBLEM, {Choice.of("right", {"number": number}): outcome})
     rows = _rows(tmp_path, reported, Counter(), final)

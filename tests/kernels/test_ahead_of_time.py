@@ -94,7 +94,7 @@ from kernels.dispatch import registry
 from kernels.dispatch.registry import Choice
 from tuner.measure import resources
 from tuner.measure.precompile import Elsewhere
-from tuner.search.folder import Folder
+from tuner.search.results import Results
 
 
 class Driver(Elsewhere):
@@ -127,7 +127,7 @@ from own_kernel import tile
 folder = pathlib.Path(tempfile.mkdtemp())
 configs = [triton.Config({"BLOCK": block}, num_warps=1) for block in (64, 8192)]
 tuner.tune(configs=configs, key=["size"], store=folder)(tile)[(1,)](torch.zeros(16), torch.zeros(16), 16)
-print("tuned", json.dumps([(row.milliseconds, row.resources) for row in Folder(folder).every_row()]))
+print("tuned", json.dumps([(row.milliseconds, row.resources) for row in Results(folder).rows()]))
 """
 
 OWN = """

@@ -12,8 +12,7 @@ from kernels.dispatch import registry, tuned
 from kernels.dispatch.registry import register
 from tuner.measure.children import Children, Patience
 from tuner.measure.worker import Settings, load
-from tuner.search.backends import Database
-from tuner.search.folder import Folder
+from tuner.search.results import Results
 
 FAULTY = Path(__file__).with_name("faulty_operation.py")
 SIMULATED = "simulated_gpu"  # so that the tests of this folder can import it
@@ -104,17 +103,10 @@ def tables(tmp_path, monkeypatch):
     tuned.use("cpu", None)
 
 
-@pytest.fixture(params=["a database", "a folder"])
-def store(request, tmp_path):
-    """Where measurements are kept, of each kind."""
-    if request.param == "a folder":
-        yield Folder(tmp_path / "kernels")
-        return
-    pytest.importorskip("sqlalchemy")
-    from nas.store import open_store
-
-    with open_store(tmp_path / "tuning.db") as found:
-        yield Database(found)
+@pytest.fixture
+def store(tmp_path):
+    """Where measurements are kept."""
+    return Results(tmp_path / "measurements.db")
 
 
 @pytest.fixture

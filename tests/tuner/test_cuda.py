@@ -10,7 +10,7 @@ from kernels.dispatch import registry, tuned
 from tuner.replay import record
 from tuner.search import tables
 from tuner.search.session import tune
-from tuner.triton.enabled import SWITCH
+from tuner.triton.kernel import SWITCH
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -112,7 +112,7 @@ def test_an_operation_is_tuned_and_served_and_not_slower_than_its_default(tmp_pa
     problem = operation.problem("cuda", "bfloat16", (4096, 4096), (False,))
 
     report = tune({"softmax": [problem]}, device="cuda", effort="quick")
-    tables.update("cuda", report.decisions, report.threads, report.buckets)
+    tables.update("cuda", report.decisions, report.threads)
 
     assert tuned.explain(operation, problem).why == "exact"
     (checked,) = tables.verify("cuda", tuned.table("cuda").entries.values(), report.threads)

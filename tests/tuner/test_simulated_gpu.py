@@ -8,14 +8,12 @@ from simulated_gpu import Gpu, OnGpu, two
 
 from kernels.attention.problems import shared_memory
 from kernels.dispatch import device as devices
+from kernels.dispatch.device import fingerprint
 from kernels.dispatch.registry import Implementation
-from tuner.device import fingerprint
 from tuner.measure.measure import flush_bytes
 from tuner.measure.precompile import elsewhere
 from tuner.measure.worker import Settings, Worker
-from tuner.search import exchange
-from tuner.search.backends import Database
-from tuner.search.folder import Folder
+from tuner.search.results import Results, copied
 from tuner.search.session import tune
 
 GIB = 2**30
@@ -102,12 +100,8 @@ def test_what_compiled_kernels_use_is_stored_with_their_times(gpu, session, stor
     rows = store.rows("faulty")
     assert {(row.implementation, str(row.resources)) for row in rows} == {("right", "None"), ("fused", str(used))}
     assert len(rows) == 4, "measured, and compared in turns"
-
-    exchange.export(store, tmp_path / "measurements.jsonl.gz")
-    others = [Folder(tmp_path / "other"), Database(str(tmp_path / "other.db"))]
-    for other in others:
-        exchange.import_(other, tmp_path / "measurements.jsonl.gz")
-        assert [each.resources for each in other.rows("faulty")] == [row.resources for row in rows]
+    assert copied(store, other := Results(tmp_path / "other.db")) == 4
+    assert [each.resources for each in other.rows("faulty")] == [row.resources for row in rows]
 
 
 def test_two_gpus_of_a_machine_are_told_apart(monkeypatch):

@@ -29,9 +29,10 @@ _numbers = itertools.count()
 
 
 class Guards:
-    """Tensors with guard zones."""
+    """Tensors with guard zones of `size` bytes each. largest: bytes of a tensor that gets zones."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = GUARD, largest: float = LARGEST) -> None:
+        self.size, self.largest = size, largest
         self.zones: list[tuple[Tensor, torch.dtype, int]] = []  # all bytes of a tensor with zones, its dtype, a number
 
     def copy(self, value: Any) -> Any:
@@ -54,27 +55,32 @@ class Guards:
     def written(self) -> bool:
         """Whether a guard zone was written."""
         for whole, dtype, number in self.zones:
-            fresh = torch.empty_like(whole[:GUARD])
+            fresh = torch.empty_like(whole[: self.size])
             fill(fresh, dtype, number)
-            if not (torch.equal(whole[:GUARD], fresh) and torch.equal(whole[-GUARD:], fresh)):
+            if not (torch.equal(whole[: self.size], fresh) and torch.equal(whole[-self.size :], fresh)):
                 return True
         return False
 
-    @staticmethod
-    def _takes(value: Tensor) -> bool:
+    def refill(self) -> None:
+        """Make all zones as they were."""
+        for whole, dtype, number in self.zones:
+            fill(whole[: self.size], dtype, number)
+            fill(whole[-self.size :], dtype, number)
+
+    def _takes(self, value: Tensor) -> bool:
         if torch._debug_has_internal_overlap(value) == 1:  # it cannot be written
             return False
         plain = type(value) in (Tensor, torch.nn.Parameter) and value.layout is torch.strided
-        return plain and value.device.type in ("cpu", "cuda") and value.numel() > 0 and value.nbytes <= LARGEST
+        return plain and value.device.type in ("cpu", "cuda") and value.numel() > 0 and value.nbytes <= self.largest
 
     def _around(self, value: Tensor) -> Tensor:
         """A tensor of the same shape and strides between two zones."""
         extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride()))
         size = -(-extent * value.element_size() // 16) * 16
-        whole = torch.empty(size + 2 * GUARD, dtype=torch.uint8, device=value.device)
-        whole[GUARD:-GUARD].zero_()
+        whole = torch.empty(size + 2 * self.size, dtype=torch.uint8, device=value.device)
+        whole[self.size : -self.size].zero_()
         # The rest of the last 16 bytes belongs to the zone behind.
-        start, end = GUARD, GUARD + extent * value.element_size()
+        start, end = self.size, self.size + extent * value.element_size()
         number = next(_numbers)
         fill(whole[:start], value.dtype, number)
         fill(whole[end:], value.dtype, number)

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from tuner.device import resolve
+from kernels.dispatch.device import resolve
 from tuner.measure.garbage import collector_off
 from tuner.measure.interval import Interval, median_interval
 

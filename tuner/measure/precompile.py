@@ -25,8 +25,8 @@ from typing import Any
 import torch
 
 from kernels.dispatch import tuned
+from kernels.dispatch.device import resolve
 from kernels.dispatch.registry import Choice, Problem, operation
-from tuner.device import resolve
 from tuner.measure.children import context, without_main
 from tuner.measure.worker import Settings, leave_tracker, load
 

@@ -26,10 +26,10 @@ from typing import Any
 import torch
 
 from kernels.dispatch import tuned
+from kernels.dispatch.device import resolve
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from nas.threads import checked_threads
 from tuner import outcome
-from tuner.device import resolve
 from tuner.measure import correctness, heap, resources, roofline
 from tuner.measure.measure import clock_of, measure
 from tuner.outcome import Kind, Outcome

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from kernels.dispatch import limits, registry
+from kernels.dispatch.device import Device, fingerprint
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem
 from kernels.dispatch.sources import valid
 from nas.files import write_whole
 from tuner import problems
-from tuner.device import Device, fingerprint
 from tuner.measure.children import Children
 from tuner.measure.measure import timing
 from tuner.measure.worker import Job, Settings

@@ -1,7 +1,7 @@
 """The protocol between the search and the thing it measures.
 
 The search decides what to measure; a bench runs it. There are two: `OperationBench` asks a child process to measure one
-of our operations, and `tuner.triton.kernel_bench.KernelBench` launches a user's Triton kernel in this process.
+of our operations, and `tuner.triton.bench.KernelBench` launches a user's Triton kernel in this process.
 """
 
 from __future__ import annotations

@@ -1,27 +1,26 @@
-"""The result cache of one operation, or of one user's kernel, on one device.
+"""The results of one operation, or of one user's kernel, on one device, as far as they are still valid.
 
-It holds the measurements in its back end that are still valid. New ones are written at once, in one transaction per
-measurement, so that a killed process loses none. Every measurement has a problem, a choice and an outcome; those that
-were taken in turns share a mark, `turns`, of the form EFFORT/SIGNATURE/ID.
+New ones are written at once, in one transaction per measurement, so that a killed process loses none. Every measurement
+has a problem, a choice and an outcome; those that were taken in turns share a mark, `turns`, of the form
+EFFORT/SIGNATURE/ID.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernels.dispatch import sources
+from kernels.dispatch.device import Device
 from kernels.dispatch.registry import Choice, Operation, Problem
+from nas.store.records import Measurement
 from tuner import problems
-from tuner.device import Device
 from tuner.measure.measure import timing
-from tuner.outcome import TEMPORARY, Kind, Outcome, of_stored
-from tuner.search.backends import Backend
+from tuner.outcome import TEMPORARY, Kind, Outcome
 from tuner.search.effort import rank
-from tuner.search.row import EVERY, FORGOTTEN, Row
+from tuner.search.results import EVERY, FORGOTTEN, Results
 
 TRIES = 3  # sessions that try a configuration whose failures may be temporary
 
@@ -42,48 +41,20 @@ class Known:
         return 0 < self.tries < TRIES
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Which code measurements are valid for. now: the hash of an implementation's code, by the implementation's name.
-    valid: whether measurements of code with some hash are still valid for an implementation."""
-
-    now: Callable[[str], str]
-    valid: Callable[[str, str], bool]
-
-    @classmethod
-    def of_operation(cls, operation: Operation) -> Sources:
-        """Each implementation has its own hash."""
-        made = operation.implementations
-
-        def now(implementation: str) -> str:
-            return made[implementation].source if implementation in made else ""
-
-        return cls(
-            now, lambda implementation, source: implementation in made and sources.valid(source, made[implementation])
-        )
-
-    @classmethod
-    def of_kernel(cls, source: str) -> Sources:
-        """There is only one implementation."""
-        return cls(lambda implementation: source, lambda implementation, other: other == source)
-
-
 class Cache:
-    """The results of `operation` on `device`; threads: of torch on a CPU, None for a user's kernel. at_once: read the
-    rows of all problems when the first is needed; else those of one problem are read without the others."""
+    """source_of: the hash of an implementation's code as it is now, by its name; a measurement of other code is not
+    valid. threads: of torch on a CPU, None for a user's kernel."""
 
     def __init__(
         self,
-        backend: Backend,
+        results: Results,
         operation: str,
         device: Device,
-        sources: Sources,
+        source_of: Callable[[str], str],
         threads: int | None = None,
-        *,
-        at_once: bool = True,
     ) -> None:
-        self.backend, self.operation, self.device, self.threads = backend, operation, device, threads
-        self.sources, self.at_once = sources, at_once
+        self.results, self.operation, self.device, self.threads = results, operation, device, threads
+        self.source_of = source_of
         self.written = 0  # measurements, by this object
         self._read_of: set[Problem | None] = set()  # the problems whose rows were read; None: all of them
         self._known: dict[Problem, dict[Choice, Known]] = {}
@@ -99,13 +70,12 @@ class Cache:
         self._read(problem)
         return self._finals.setdefault(problem, {})
 
-    def compared(
-        self, problem: Problem, signatures: Collection[str], effort: str | None = None
-    ) -> dict[Choice, Known] | None:
-        """The newest comparison whose candidates have one of the `signatures`, with at least that effort; else None."""
+    def compared(self, problem: Problem, signature: str, effort: str | None = None) -> dict[Choice, Known] | None:
+        """The newest comparison of the candidates with this signature, with at least that effort; None if there is
+        none."""
         for turns, finals in reversed(self.finals(problem).items()):
-            mark, _, rest = turns.partition("/")
-            if rest.partition("/")[0] in signatures and (effort is None or rank(mark) >= rank(effort)):
+            mark, found, *_ = turns.split("/")
+            if found == signature and (effort is None or rank(mark) >= rank(effort)):
                 return finals
         return None
 
@@ -114,35 +84,33 @@ class Cache:
         self._read(None)
         return [problem for problem, finals in self._finals.items() if finals]
 
-    def on_other_devices(self) -> list[Row]:
-        """The valid measurements of other devices, oldest first, without failures that may be temporary."""
-        return [row for row in self.rows_of_this_code() if row.device != self.device.key]
+    @cached_property
+    def rows_of_this_code(self) -> list[Measurement]:
+        """The valid measurements of all devices when they were first needed, oldest first, without failures that may be
+        temporary."""
+        rows = self.results.rows(self.operation)
+        return [row for row in rows if self._is_valid(row) and outcome_of(row).kind not in TEMPORARY]
 
-    def rows_of_this_code(self) -> list[Row]:
-        """The valid measurements of all devices, oldest first, without failures that may be temporary."""
-        return [row for row in self.rows if self._has_valid_source(row) and outcome_of(row).kind not in TEMPORARY]
-
-    def write(self, problem: Problem, outcomes: Mapping[Choice, Outcome], mark: str | None = None) -> str | None:
-        """Keep outcomes; with `mark` they were taken in turns -> the `turns` they share."""
+    def write(self, problem: Problem, outcomes: Mapping[Choice, Outcome], mark: str | None = None) -> None:
+        """Keep outcomes; with `mark` they were taken in turns."""
         self._read(problem)
         turns = None if mark is None else f"{mark}/{uuid.uuid4().hex[:12]}"
         text = problems.text(problem, self.threads)
         rows = [
-            row(self.operation, text, problem.dtype, choice, self.sources.now(choice.implementation), outcome, turns)
+            row(self.operation, text, problem.dtype, choice, self.source_of(choice.implementation), outcome, turns)
             for choice, outcome in outcomes.items()
         ]
-        self.backend.add(self.device, rows)
+        self.results.add(self.device.to_dict(), rows)
         for choice, outcome in outcomes.items():
             self._take(problem, choice, outcome, turns)
         self.written += len(outcomes)
-        return turns
 
     def forget(self, problem: Problem | None = None) -> None:
         """Measure a problem again, or every problem: earlier measurements on this device are no longer valid."""
         self._read(problem)
         text = EVERY if problem is None else problems.text(problem, self.threads)
         dtype = "" if problem is None else problem.dtype
-        mark = Row(
+        mark = Measurement(
             operation=self.operation,
             problem=text,
             dtype=dtype,
@@ -151,51 +119,39 @@ class Cache:
             source="",
             failure=FORGOTTEN,
         )
-        self.backend.add(self.device, [mark])
+        self.results.add(self.device.to_dict(), [mark])
         self._forget(problem)
+
+    def rows_of(self, problem: Problem) -> list[Measurement]:
+        """The rows of a problem and those of EVERY problem, valid or not, on all devices."""
+        return self.results.rows(self.operation, problems.text(problem, self.threads))
 
     def _forget(self, problem: Problem | None) -> None:
         for known in (self._known, self._finals):
             known.clear() if problem is None else known.pop(problem, None)
 
-    @cached_property
-    def rows(self) -> list[Row]:
-        """All rows of the back end, valid or not, as they were when they were first needed."""
-        return self.backend.rows(self.operation)
-
-    def pack(self, problem: Problem) -> None:
-        """Called when a search of the problem has ended: its rows may be stored in less space."""
-        self.backend.pack(self.operation, problems.text(problem, self.threads), self.device)
-
-    def rows_of(self, problem: Problem) -> list[Row]:
-        """The rows of a problem and those of EVERY problem, valid or not, on all devices."""
-        text = problems.text(problem, self.threads)
-        return [row for row in self.backend.rows(self.operation, text) if row.problem in (text, EVERY)]
-
     def _read(self, problem: Problem | None) -> None:
-        """Take what the back end holds of a problem; of all problems if it is None, or if they are read at once."""
-        wanted = None if self.at_once else problem
-        if {wanted, None} & self._read_of:
+        """Take what is stored of a problem; of all problems if it is None."""
+        if {problem, None} & self._read_of:
             return
-        if wanted is None:
+        self._read_of.add(problem)
+        if problem is None:
             self._forget(None)  # what was read of single problems is among all the rows
-        self._read_of.add(wanted)
-        text = None if wanted is None else problems.text(wanted, self.threads)
-        rows = self.rows if text is None else self.backend.rows(self.operation, text)
-        for each in rows:
+        for each in self.results.rows(self.operation) if problem is None else self.rows_of(problem):
             if each.device != self.device.key:
                 continue
-            if each.failure == FORGOTTEN:
-                named = problems.of_text(self.operation, each.dtype, each.problem)
-                if named is not None or each.problem == EVERY:
-                    self._forget(named)
-            elif self._has_valid_source(each):
+            found = problem
+            if each.problem != EVERY:
                 found = problems.of_text(self.operation, each.dtype, each.problem)
-                if found is not None and each.problem == problems.text(found, self.threads):
-                    self._take(found, choice_of(each), outcome_of(each), each.turns)
+                if found is None or problem not in (None, found) or each.problem != problems.text(found, self.threads):
+                    continue
+            if each.failure == FORGOTTEN:
+                self._forget(found)
+            elif found is not None and self._is_valid(each):
+                self._take(found, choice_of(each), outcome_of(each), each.turns)
 
-    def _has_valid_source(self, row: Row) -> bool:
-        return self.sources.valid(row.implementation, row.source)
+    def _is_valid(self, row: Measurement) -> bool:
+        return bool(row.source) and row.source == self.source_of(row.implementation)
 
     def _take(self, problem: Problem, choice: Choice, outcome: Outcome, turns: str | None) -> None:
         before = self._known.get(problem, {}).get(choice)
@@ -208,10 +164,10 @@ class Cache:
 
 def row(
     operation: str, problem: str, dtype: str, choice: Choice, source: str, outcome: Outcome, turns: str | None = None
-) -> Row:
+) -> Measurement:
     """The row of an outcome; problem: as text."""
     found = timing(outcome.samples) if outcome.samples else None
-    return Row(
+    return Measurement(
         operation=operation,
         problem=problem,
         dtype=dtype,
@@ -229,17 +185,17 @@ def row(
     )
 
 
-def choice_of(row: Row) -> Choice:
+def choice_of(row: Measurement) -> Choice:
     """The choice that was measured."""
     return Choice.of(row.implementation, json.loads(row.configuration))
 
 
-def outcome_of(row: Row) -> Outcome:
+def outcome_of(row: Measurement) -> Outcome:
     """The outcome of the measurement."""
+    message = row.message or ""
     if row.milliseconds is not None:
-        samples = tuple(row.samples) or (row.milliseconds,)
-        return Outcome(Kind.TIMED, samples, row.message or "", resources=row.resources)
-    return Outcome(of_stored(row.failure, row.message or ""), message=row.message or "")
+        return Outcome(Kind.TIMED, tuple(row.samples) or (row.milliseconds,), message, resources=row.resources)
+    return Outcome(Kind(row.failure) if row.failure in set(Kind) else Kind.CRASHED, message=message)
 
 
 def valid(known: Mapping[Choice, Known]) -> dict[Choice, float]:
@@ -252,6 +208,7 @@ def fastest(times: Mapping[Choice, float], count: int) -> Sequence[Choice]:
     return sorted(times, key=lambda choice: (times[choice], str(choice)))[:count]
 
 
-def cache_of(backend: Backend, operation: Operation, device: Device, threads: int) -> Cache:
-    """The results of one of our operations on a device."""
-    return Cache(backend, operation.name, device, Sources.of_operation(operation), threads)
+def cache_of(results: Results, operation: Operation, device: Device, threads: int) -> Cache:
+    """The results of one of our operations on a device; each implementation has its own hash."""
+    made = operation.implementations
+    return Cache(results, operation.name, device, lambda name: made[name].source if name in made else "", threads)

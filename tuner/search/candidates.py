@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from kernels.dispatch import sources
 from kernels.dispatch.registry import THREADS, Choice, Configuration, Implementation, Operation, Problem
 from tuner.outcome import Outcome
 from tuner.search.cache import Cache, fastest, valid
@@ -143,29 +142,11 @@ def on_one_thread(chosen: Choice, problem: Problem, threads: int) -> Choice | No
     return Choice.of(chosen.implementation, {**dict(chosen.configuration), THREADS: 1})
 
 
-def signature(operation: Operation, problem: Problem, source: Callable[[Implementation], str] | None = None) -> str:
+def signature(operation: Operation, problem: Problem) -> str:
     """A hash of all candidates; if it is equal, there is nothing new to measure."""
     found = [
-        (
-            each.name,
-            each.source if source is None else source(each),
-            sorted((name, list(values)) for name, values in each.parameters.items()),
-        )
+        (each.name, each.source, sorted((name, list(values)) for name, values in each.parameters.items()))
         for each in implementations(operation, problem)
     ]
     text = json.dumps([found, str(operation.default_choice(problem))], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def signatures(operation: Operation, problem: Problem) -> set[str]:
-    """The signature, and those of the same candidates by the source hashes of former releases."""
-    former = sources.former_sources().get(operation.name, {})
-    count = max(map(len, former.values()), default=0)
-
-    def source(release: int, implementation: Implementation) -> str:
-        known = list(former.get(implementation.name, {}))
-        found = known[release] if release < len(known) else implementation.source
-        return found if sources.valid(found, implementation) else implementation.source
-
-    former_ones = {signature(operation, problem, partial(source, release)) for release in range(count)}
-    return {signature(operation, problem), *former_ones}

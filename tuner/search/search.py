@@ -88,9 +88,7 @@ class Search:
                 self._explore(group)
             for choice in self.candidates.further(self.cache):
                 self.measure(choice)
-            decision = self.decide()
-            self.cache.pack(self.problem)
-            return decision
+            return self.decide()
         finally:
             self.bench.forget()
 

@@ -16,27 +16,24 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
+from kernels.dispatch.device import Device, fingerprint
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
-from kernels.dispatch.table import kind
-from tuner.device import fingerprint
 from tuner.measure.children import Children, Disturbed, Patience, TimeIsUp
 from tuner.measure.precompile import WAITING, Precompiler, build_choice, building_processes
 from tuner.measure.worker import Settings
 from tuner.measure.worker import load as load_file
-from tuner.search import candidates, other_devices, plan
-from tuner.search.backends import Backend, Nowhere
-from tuner.search.buckets import buckets
+from tuner.search import candidates, plan, transfer
 from tuner.search.cache import Cache, Known, cache_of, valid
 from tuner.search.candidates import OperationCandidates
 from tuner.search.decision import Decision, decide
 from tuner.search.effort import Effort, effort
 from tuner.search.operation_bench import OperationBench
-from tuner.search.progress import Progress, Report
+from tuner.search.results import Results
 from tuner.search.search import OPEN, Search
 
 SEARCH = 0.7  # of a problem's share of the budget; the rest is for the comparison of the finalists
@@ -44,10 +41,53 @@ MORE = (3, 9)  # times as many rounds as the effort says, in the comparisons tha
 BUILDS = 0.5  # of the budget, and whatever else is left, for implementations that need seconds of compilation
 
 
+@dataclass(frozen=True)
+class Progress:
+    """The state of a session. best, default: milliseconds so far, None if unknown. left: estimated seconds to the end,
+    None before there is an estimate. decision: set when the problem has just been decided."""
+
+    problem: Problem
+    number: int
+    total: int
+    measured: int
+    best: float | None
+    default: float | None
+    left: float | None
+    decision: Decision | None = None
+
+
+@dataclass
+class Report:
+    """The result of a session. measured: new measurements. interrupted: by the user or by the budget. tried, possible:
+    the configurations of all problems that were ever measured, and how many there are at most. unbuilt: the problems
+    for which a choice that needs a compiler was not built in time. unfinished: the number of problems whose search has
+    not ended. killed: measuring processes that were killed from outside, which took `killed_seconds`."""
+
+    device: Device
+    threads: int
+    measured: int = 0
+    seconds: float = 0.0
+    decisions: list[Decision] = field(default_factory=list)
+    undecided: list[Problem] = field(default_factory=list)
+    interrupted: bool = False
+    tried: int = 0
+    possible: int = 0
+    unbuilt: int = 0
+    unfinished: int = 0
+    killed: int = 0
+    killed_seconds: float = 0.0
+
+    @property
+    def regret(self) -> float | None:
+        """The geometric mean of the expected regrets of all decisions."""
+        known = [math.log(each.regret) for each in self.decisions if each.regret is not None]
+        return math.exp(sum(known) / len(known)) if known else None
+
+
 def tune(
     problems: Mapping[str, Sequence[Problem]],
     *,
-    store: Backend | None = None,
+    store: Results | None = None,
     device: str = "cpu",
     effort: str = "quick",
     budget_seconds: float | None = None,
@@ -75,7 +115,7 @@ class Session:
 
     def __init__(
         self,
-        store: Backend | None,
+        store: Results | None,
         device: str,
         effort_name: str,
         budget_seconds: float | None,
@@ -92,7 +132,7 @@ class Session:
         threads = threads or torch.get_num_threads()
         self.listener = listener or (lambda progress: None)
         self.report = Report(fingerprint(device), threads)
-        self.backend: Backend = Nowhere() if store is None else store
+        self.results = Results() if store is None else store
         self.caches: dict[str, Cache] = {}
         own = self.effort.budget
         self.hurried = budget_seconds is not None and (own is None or budget_seconds < own)
@@ -131,7 +171,6 @@ class Session:
                 self.report.decisions.append(decision)
             else:
                 self.report.undecided.append(problem)
-        self._sweep({found.name: found for found, _ in work}.values())
         if self.effort.evaluations:
             self.report.unfinished = sum(self._decided(*each) is None for each in work)
         self.report.interrupted |= bool(self.report.undecided) and self.effort.evaluations > 0
@@ -145,7 +184,7 @@ class Session:
 
     def _cache(self, found: Operation) -> Cache:
         if found.name not in self.caches:
-            self.caches[found.name] = cache_of(self.backend, found, self.report.device, self.report.threads)
+            self.caches[found.name] = cache_of(self.results, found, self.report.device, self.report.threads)
         return self.caches[found.name]
 
     @property
@@ -154,7 +193,7 @@ class Session:
 
     def _decided(self, found: Operation, problem: Problem) -> Decision | None:
         """The decision of the newest comparison of the same candidates, with no less effort; None without one."""
-        finals = self._cache(found).compared(problem, candidates.signatures(found, problem), self.effort.name)
+        finals = self._cache(found).compared(problem, candidates.signature(found, problem), self.effort.name)
         return None if finals is None else self._decision(found, problem, finals)
 
     def _may_be_tried_again(self, found: Operation, problem: Problem) -> bool:
@@ -240,7 +279,7 @@ class Session:
             cache,
             self.effort,
             seed=seed,
-            hints=partial(other_devices.hints, cache, problem),
+            hints=partial(transfer.from_other_devices, cache, problem),
             deadline=deadline,
             hurried=self.hurried,
             builds_later=self.budget is not None,
@@ -307,24 +346,6 @@ class Session:
 
     def _left(self) -> float:
         return math.inf if self.budget is None else self.budget - (time.monotonic() - self.began)
-
-    def _sweep(self, operations: Iterable[Operation]) -> None:
-        """Find a few configurations that serve all problems ever decided here, for each kind with several problems.
-
-        Implementations that are compiled for each shape are left out: they serve no other shape.
-        """
-        kinds: dict[tuple, dict[Problem, dict[Choice, float]]] = {}
-        for found in operations:
-            made, cache = found.implementations, self._cache(found)
-            for problem in cache.decided():
-                times = valid(cache.known(problem))
-                times = {each: ms for each, ms in times.items() if not made[each.implementation].builds}
-                if len(times) > 1:  # else there is nothing to compare with
-                    kinds.setdefault(kind(problem), {})[problem] = times
-        for some in kinds.values():
-            for each in buckets(some) if len(some) > 1 else ():
-                implementation = operation(each.problems[0].operation).implementations[each.choice.implementation]
-                self.report.buckets.append(replace(each, source=implementation.source))
 
 
 def _slowest_first(searches: Mapping[Problem, Search], problems: Sequence[Problem]) -> list[Problem]:

@@ -9,23 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout  # torch needs it, so it is on every machine with torch
 
 from kernels.dispatch import registry, table, tuned
+from kernels.dispatch.device import Device, fingerprint
 from kernels.dispatch.registry import Choice, Problem
-from kernels.dispatch.sources import valid
-from kernels.dispatch.table import Bucket, Entry, Table, Where
+from kernels.dispatch.table import Entry, Table, Where
 from nas.errors import NasError
 from nas.files import write_whole
-from tuner.device import Device, fingerprint
-from tuner.locks import holding
 from tuner.measure.children import Children
 from tuner.measure.interval import Interval
 from tuner.measure.measure import LEAST_ROUNDS, compare, timing
 from tuner.measure.worker import Job, Settings
 from tuner.outcome import Kind, Outcome
-from tuner.search.backends import Backend
 from tuner.search.cache import cache_of
 from tuner.search.decision import Decision
+from tuner.search.results import Results
 
 log = logging.getLogger(__name__)
 
@@ -39,77 +38,56 @@ def path_of(device: str) -> Path:
     return folder if folder.suffix == ".json" else folder / f"{tuned.device_name(device)}.json"
 
 
-def entries(decisions: Iterable[Decision]) -> list[Entry]:
-    """The entries of decisions; a problem without a correct candidate has none, so its default serves."""
-    found = []
-    for each in decisions:
-        if each.choice is not None and each.milliseconds is not None:
-            found.append(Entry(each.problem, each.choice, each.milliseconds, _source(each.problem, each.choice)))
-    return found
-
-
-def update(
-    device: str,
-    decisions: Sequence[Decision],
-    threads: int,
-    buckets: Sequence[Bucket] = (),
-    load: Iterable[str] = (),
-) -> tuple[Path, int]:
-    """Write decisions and buckets into the device's table -> its path and its number of entries.
-
-    Entries of other problems are kept if their source is still valid, and so are buckets of other kinds of problems,
-    and what was measured elsewhere. load: files that register operations, which the table remembers. Several processes
-    may do this at once.
-    """
-    kinds = {table.kind(each.problems[0]) for each in buckets}
-    decided = {each.problem for each in decisions}
-    here = place(device, threads)
-    new = [replace(each, where=here) for each in entries(decisions)]
-    some = [replace(each, where=here) for each in buckets]
-    return change(
-        device, threads, new, some, lambda entry: entry.problem in decided, lambda bucket: _kind(bucket) in kinds, load
-    )
-
-
 def place(device: str, threads: int) -> Where:
     """Where this process measures."""
     return Where(fingerprint(device).key, threads if device == "cpu" else None)
 
 
+def update(device: str, decisions: Sequence[Decision], threads: int, load: Iterable[str] = ()) -> tuple[Path, int]:
+    """Write decisions into the device's table -> its path and its number of entries.
+
+    A problem without a correct candidate has no entry, so its default serves. Entries of other problems are kept if
+    their source is still valid, and so is what was measured elsewhere. load: files that register operations, which the
+    table remembers. Several processes may do this at once.
+    """
+    decided, here = {each.problem for each in decisions}, place(device, threads)
+    new = [
+        Entry(each.problem, each.choice, each.milliseconds, _source(each.problem, each.choice), here)
+        for each in decisions
+        if each.choice is not None and each.milliseconds is not None
+    ]
+    return change(device, threads, lambda before: new, lambda entry: entry.problem in decided, load)
+
+
 def change(
     device: str,
     threads: int,
-    new: Sequence[Entry] | Callable[[Table], Sequence[Entry]],
-    buckets: Sequence[Bucket] = (),
-    drops: Callable[[Entry], bool] = lambda entry: False,
-    drops_bucket: Callable[[Bucket], bool] = lambda bucket: False,
+    new: Callable[[Table], Sequence[Entry]],
+    drops: Callable[[Entry], bool],
     load: Iterable[str] = (),
 ) -> tuple[Path, int]:
-    """Add entries and buckets to the device's table, and drop those of this place that they replace.
+    """Add entries to the device's table, and drop those of this place that they replace.
 
-    new: the entries, or what makes them from the table as it is now, which another process may have changed. Raises
-    NasError if another process holds the table for long.
+    new: makes the entries from the table as it is now, which another process may have changed. Raises NasError if
+    another process holds the table for long.
     """
     here, path = fingerprint(device), path_of(device)
     there = place(device, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with holding(path.with_name(f".{path.name}.lock"), PATIENCE) as waited:
-        if waited is None:
-            raise NasError(f"Another process has been writing {path} for {PATIENCE:.0f} s: the table is unchanged.")
-        before = _before(path, here, there)
-        added = new(before) if callable(new) else new
-        kept = [each for each in before.all if _current(each) and not (before.is_here(each) and drops(each))]
-        others = [each for each in before.buckets if _bucket_current(each)]
-        others = [each for each in others if not (before.is_here(each) and drops_bucket(each))]
-        whole = sorted([*kept, *added], key=lambda each: str(each.problem))
-        some = sorted([*others, *buckets], key=lambda each: str((each.problems[0], each.choice)))
-        devices = [each for key, each in before.about.get("devices", {}).items() if key != here.key]
-        about: dict[str, Any] = {"device": here.to_dict(), "threads": threads}
-        about |= {"devices": devices} if devices else {}
-        files = sorted({*before.about.get("load", []), *(str(Path(each).resolve()) for each in load)})
-        about |= {"load": files} if files else {}
-        # This file is not named by the user. A link in its place, from a manager of settings, is kept.
-        write(path.resolve(), whole, some, **about)
+    try:
+        with FileLock(path.with_name(f".{path.name}.lock"), PATIENCE):
+            before = _before(path, here, there)
+            kept = [each for each in before.all if _current(each) and not (before.is_here(each) and drops(each))]
+            whole = sorted([*kept, *new(before)], key=lambda each: str(each.problem))
+            devices = [each for key, each in before.about.get("devices", {}).items() if key != here.key]
+            about: dict[str, Any] = {"device": here.to_dict(), "threads": threads}
+            about |= {"devices": devices} if devices else {}
+            files = sorted({*before.about.get("load", []), *(str(Path(each).resolve()) for each in load)})
+            about |= {"load": files} if files else {}
+            # This file is not named by the user. A link in its place, from a manager of settings, is kept.
+            write(path.resolve(), whole, **about)
+    except Timeout:
+        raise NasError(f"Another process has been writing {path} for {PATIENCE:.0f} s: it is unchanged.") from None
     tuned.use(device.partition(":")[0], None)
     return path, len({each.problem for each in whole if each.where is None or each.where.is_same(there)})
 
@@ -127,14 +105,10 @@ def _before(path: Path, here: Device, there: Where) -> Table:
         return Table(here=there)
 
 
-def _kind(bucket: Bucket) -> tuple:
-    return table.kind(bucket.problems[0])
-
-
-def write(path: Path, some: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: object) -> None:
+def write(path: Path, some: Iterable[Entry], **about: object) -> None:
     """Write a table file: whole or not at all. Raises what `nas.files.writing` raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, table.written(some, buckets, **about).encode())
+    write_whole(path, table.written(some, **about).encode())
 
 
 def lock(device: str, path: Path, miss: str) -> int:
@@ -147,10 +121,9 @@ def lock(device: str, path: Path, miss: str) -> int:
     frozen = [each for each in found.entries.values() if found.is_here(each) and _current(each)]
     if not frozen:
         raise ValueError(f"There is nothing to lock: no table serves {device}. Make one with `nas tune run all`.")
-    some = [each for each in found.buckets if found.is_here(each) and _bucket_current(each)]
     about: dict[str, Any] = {"miss": miss, "device": fingerprint(device).to_dict()}
     about |= {"threads": torch.get_num_threads()} if device == "cpu" else {}
-    write(path, frozen, some, **about)
+    write(path, frozen, **about)
     return len(frozen)
 
 
@@ -224,11 +197,6 @@ def adopt(device: str, found: Sequence[Verified], threads: int) -> int:
     their number.
     """
     here = place(device, threads)
-    sound = [
-        each
-        for each in found
-        if each.sound and each.entry.where is not None and not (each.entry.where.is_same(here) and _current(each.entry))
-    ]
     new = [
         replace(
             each.entry,
@@ -237,15 +205,16 @@ def adopt(device: str, found: Sequence[Verified], threads: int) -> int:
             where=here,
             checked=True,
         )
-        for each in sound
+        for each in found
+        if each.sound and each.entry.where is not None and not (each.entry.where.is_same(here) and _current(each.entry))
     ]
     if new:
         problems = {each.problem for each in new}
-        change(device, threads, new, drops=lambda entry: entry.problem in problems)
+        change(device, threads, lambda before: new, lambda entry: entry.problem in problems)
     return len(new)
 
 
-def reject(device: str, found: Sequence[Verified], threads: int, store: Backend) -> int:
+def reject(device: str, found: Sequence[Verified], threads: int, results: Results) -> int:
     """Remove the choices that must not serve, and record that in the store, so that no later session decides for them
     -> the number of these choices. The default becomes the choice of each of their problems. Otherwise the choice of a
     near problem would serve, which may be the same one.
@@ -253,15 +222,15 @@ def reject(device: str, found: Sequence[Verified], threads: int, store: Backend)
     wrong = [each for each in found if each.rejected]
     some = {(each.problem, each.choice) for each in wrong}
     if some:
+        here = place(device, threads)
         change(
             device,
             threads,
-            lambda before: _defaults(wrong, before, place(device, threads)),
-            drops=lambda entry: (entry.problem, entry.choice) in some,
-            drops_bucket=lambda bucket: any((each, bucket.choice) in some for each in bucket.problems),
+            lambda before: _defaults(wrong, before, here),
+            lambda entry: (entry.problem, entry.choice) in some,
         )
     for each in wrong:
-        cache = cache_of(store, registry.operation(each.problem.operation), fingerprint(device), threads)
+        cache = cache_of(results, registry.operation(each.problem.operation), fingerprint(device), threads)
         cache.write(each.problem, {each.choice: each.outcome})
     return len(wrong)
 
@@ -288,8 +257,4 @@ def _current(entry: Entry) -> bool:
     """Whether the implementation still has the source that was measured."""
     known = registry.operations().get(entry.problem.operation)
     implementation = known and known.implementations.get(entry.choice.implementation)
-    return bool(implementation and valid(entry.source, implementation))
-
-
-def _bucket_current(bucket: Bucket) -> bool:
-    return _current(Entry(bucket.problems[0], bucket.choice, 0.0, bucket.source))
+    return bool(implementation and entry.source == implementation.source)

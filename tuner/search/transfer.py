@@ -9,11 +9,19 @@ everything is measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from kernels.dispatch import table
+from kernels.dispatch.registry import Choice, Problem
+from tuner import problems
+from tuner.search.cache import Cache, choice_of
+from tuner.search.candidates import Group
+from tuner.search.results import FORGOTTEN
 from tuner.space import TuningSpace
 from tuner.strategies.contract import Hints
 
@@ -82,3 +90,54 @@ def _values(space: TuningSpace) -> np.ndarray:
         place = list(space.parameters).index(sorted(space.parameters)[column])
         columns.append(np.array(known)[space.places[:, place]])
     return np.stack(columns, axis=1)
+
+
+def of_similar(group: Group, similar: Sequence[tuple[float, Mapping[Choice, float]]]) -> Hints | None:
+    """Hints for a group of candidates; similar: (likeness, milliseconds of each choice, NaN of one that failed)."""
+    if group.space is None:
+        return None
+    others = []
+    for likeness, times in similar:
+        milliseconds, known = np.full(len(group.space), np.nan), np.zeros(len(group.space), dtype=bool)
+        for number, choice in group.numbers_of(times):
+            milliseconds[number], known[number] = times[choice], True
+        others.append(OtherDevice(group.space, milliseconds, known, likeness))
+    return hints(group.space, others)
+
+
+def measured_alike(cache: Cache) -> dict[tuple[str, Problem], dict[Choice, float]]:
+    """What was measured of this code: by device and problem the milliseconds of each choice, NaN of one that failed."""
+    found: dict[tuple[str, Problem], dict[Choice, float]] = {}
+    for row in cache.rows_of_this_code:
+        problem = problems.of_text(row.operation, row.dtype, row.problem)
+        if problem is not None and row.failure != FORGOTTEN:
+            time = math.nan if row.milliseconds is None else row.milliseconds
+            found.setdefault((row.device, problem), {})[choice_of(row)] = time
+    return found
+
+
+def from_other_devices(cache: Cache, problem: Problem, group: Group) -> Hints | None:
+    """For every other device the times of the group's configurations on its most similar problem; None without any."""
+    found: dict[str, list[tuple[float, Mapping[Choice, float]]]] = {}
+    for (device, other), times in measured_alike(cache).items():
+        if device != cache.device.key and _differ_in_sizes_only(other, problem):
+            found.setdefault(device, []).append((table.distance(other, problem), times))
+    devices, here = cache.results.devices() if found else {}, cache.device.to_dict()
+    nearest = {device: min(some, key=lambda pair: pair[0])[1] for device, some in found.items()}
+    return of_similar(group, [(_likeness(devices[device], here), times) for device, times in nearest.items()])
+
+
+def _differ_in_sizes_only(one: Problem, other: Problem) -> bool:
+    same = (one.device, one.dtype, one.flags) == (other.device, other.dtype, other.flags)
+    return same and [name for name, _ in one.sizes] == [name for name, _ in other.sizes]
+
+
+def _likeness(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """Higher for the same kind of device, the same generation of it, and a similar number of units."""
+    same = sum(one.get(name) == other.get(name) for name in ("kind", "name", "capability"))
+    return (1 + same) / (1 + abs(math.log(_units(one) / _units(other))))
+
+
+def _units(device: Mapping[str, Any]) -> int:
+    """The number of units; 1 if it is unknown."""
+    return max(int(device.get("units") or 1), 1)

@@ -1,12 +1,12 @@
-"""Configurations of a kernel: triton.Config, choices, spaces, pruning."""
+"""The configurations of a kernel: triton.Config, choices, spaces, pruning."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-import itertools
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -15,15 +15,120 @@ import numpy as np
 
 from kernels.dispatch.registry import Choice
 from nas.registry import nearest
-from tuner.search.row import USERS
+from tuner.search.results import USERS
 from tuner.space import TuningSpace
-from tuner.triton.jit_source import functions, source
+from tuner.triton.source import functions, source
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")  # of a triton.Config, not of the kernel
-IMPLEMENTATION = USERS
+PLAIN = (bool, int, float, str)
 
 
-class Named(dict[str, Any]):
+class Configurations(Sequence[Choice]):
+    """The configurations of a call by number. Those of a large space are made when they are needed.
+
+    space: of plain values. config: the triton.Config with a number. default: a number. signature: a hash of the default
+    and of all configurations.
+    """
+
+    def __init__(self, space: TuningSpace, config: Callable[[int], Any], default: int, signature: str) -> None:
+        self.space, self._config, self._default, self.signature = space, config, default, signature
+        self._numbers: dict[Choice, int] = {}
+        self._choices: dict[int, Choice] = {}
+
+    @property
+    def default(self) -> Choice:
+        return self[self._default]
+
+    def __len__(self) -> int:
+        return len(self.space)
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        if number not in self._choices:
+            self._choices[number] = choice_of(values(self._config(number)))
+            self._numbers[self._choices[number]] = number
+        return self._choices[number]
+
+    def __contains__(self, choice: object) -> bool:
+        return isinstance(choice, Choice) and self.number(choice) is not None
+
+    def config(self, choice: Choice) -> Any:
+        """The triton.Config of a choice. Raises KeyError if it is none of these."""
+        if (number := self.number(choice)) is None:
+            raise KeyError(str(choice))
+        return self._config(number)
+
+    def number(self, choice: Choice) -> int | None:
+        """The number of a choice; None if it is none of these."""
+        if choice not in self._numbers:
+            known = dict(choice.configuration)
+            try:
+                number = self.space.number({name: known.get(name, "none") for name in self.space.parameters})
+            except ValueError:
+                return None
+            if self[number] != choice:
+                return None
+        return self._numbers[choice]
+
+    def numbers_of(self, known: Iterable[Choice]) -> list[tuple[int, Choice]]:
+        """(number, choice) of those of the known choices that are among these, in order."""
+        some = ((self.number(each), each) for each in known)
+        return sorted([(number, each) for number, each in some if number is not None], key=lambda pair: pair[0])
+
+    def configs(self) -> Iterator[Any]:
+        """All of them, the default first."""
+        numbers = [self._default, *(number for number in range(len(self)) if number != self._default)]
+        return map(self._config, numbers)
+
+
+def listed(configs: Sequence[Any]) -> Configurations:
+    """The given triton.Configs, each once; the first is the default."""
+    some: dict[Choice, Any] = {}
+    for each in configs:
+        some.setdefault(choice_of(values(each)), each)
+    default, *others = some
+    text = repr((default, sorted(map(str, others))))
+    kept = list(some.values())
+    found = Configurations(_space_of(list(some)), kept.__getitem__, 0, hashlib.sha256(text.encode()).hexdigest()[:12])
+    found._choices = dict(enumerate(some))
+    found._numbers = {choice: number for number, choice in enumerate(some)}
+    return found
+
+
+def combined(
+    space: Mapping[str, Sequence[Any]],
+    constraints: Sequence[Callable[..., bool]],
+    default: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+) -> Configurations:
+    """Every combination of values that the constraints allow for a call with `arguments`.
+
+    Raises ValueError if none is left, or if they reject the default.
+    """
+    plain = {name: {_plain(value): value for value in some} for name, some in space.items()}
+
+    def given(combination: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: plain[name][value] for name, value in combination.items()}
+
+    def allows(combination: Mapping[str, Any]) -> bool:
+        merged = _Named(arguments, **given(combination))
+        return all(each(merged) for each in constraints)
+
+    made = TuningSpace.product({name: list(some) for name, some in plain.items()}, [allows] if constraints else [])
+    first = made.number({**made.configuration(0), **{name: _plain(value) for name, value in default.items()}})
+    text = f"{first} {list(made.parameters.items())}".encode() + made.places.tobytes()
+    configs: dict[int, Any] = {}
+
+    def config_of(number: int) -> Any:
+        if number not in configs:
+            configs[number] = config(given(made.configuration(number)))
+        return configs[number]
+
+    return Configurations(made, config_of, first, hashlib.sha256(text).hexdigest()[:12])
+
+
+class _Named(dict[str, Any]):
     """What a constraint sees: the arguments of a call and a configuration. A name that is missing is explained."""
 
     def __missing__(self, name: str) -> Any:
@@ -32,28 +137,26 @@ class Named(dict[str, Any]):
 
 def choice_of(values: Mapping[str, Any]) -> Choice:
     """A configuration as a choice. A value that JSON cannot hold, such as a dtype, becomes text."""
-    plain = (bool, int, float, str)
-    some = {name: value if isinstance(value, plain) else _text(value) for name, value in values.items()}
-    return Choice.of(IMPLEMENTATION, some)
+    return Choice.of(USERS, {name: _plain(value) for name, value in values.items()})
 
 
-def _text(value: Any) -> str:
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, PLAIN) else text_of(value)
+
+
+def text_of(value: Any) -> str:
     """A value as text that is the same in every process; a function as its name and the hash of its code."""
     if not (found := functions([value])) or isinstance(value, tuple | list):
         return str(value)
     return f"{getattr(value, '__qualname__', type(value).__name__)} {source(found[0])}"
 
 
-def space_of(configurations: Sequence[Mapping[str, Any]]) -> TuningSpace:
-    """The given configurations as a space, in their order; a missing parameter has the value "none"."""
-    names = list(dict.fromkeys(name for each in configurations for name in each))
-    rows = [[dict(choice_of(each).configuration).get(name, "none") for name in names] for each in configurations]
+def _space_of(choices: Sequence[Choice]) -> TuningSpace:
+    """The given choices as a space, in their order; a missing parameter has the value "none"."""
+    names = list(dict.fromkeys(name for each in choices for name, _ in each.configuration))
+    rows = [[dict(each.configuration).get(name, "none") for name in names] for each in choices]
     known = {name: list(dict.fromkeys(row[column] for row in rows)) for column, name in enumerate(names)}
-    places = [[known[name].index(row[column]) for column, name in enumerate(names)] for row in rows]
-    if len({tuple(row) for row in places}) < len(places):  # equal except for what cannot be compared, such as a hook
-        known["number"] = list(range(len(places)))
-        places = [[*row, number] for number, row in enumerate(places)]
-    return TuningSpace(known, np.array(places))
+    return TuningSpace(known, np.array([[known[name].index(v) for name, v in zip(names, row)] for row in rows]))
 
 
 def config(values: Any) -> Any:
@@ -83,11 +186,6 @@ def values(config: Any) -> dict[str, Any]:
     return {**config.all_kwargs(), **hook}
 
 
-def product(space: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination of values."""
-    return [dict(zip(space, each, strict=True)) for each in itertools.product(*space.values())]
-
-
 def pruned(
     configs: Sequence[Any], by: Mapping[str, Any], positional: Mapping[str, Any], named: Mapping[str, Any]
 ) -> list[Any]:
@@ -97,9 +195,16 @@ def pruned(
     functions get the same as from Triton. Raises ValueError if no configuration is left or a function returns something
     else, TypeError for a `top_k` that is neither a share nor a count.
     """
+    import triton
+
     kept = list(configs)
     if prune := by.get("early_config_prune"):
-        kept = _left(prune(kept, dict(positional), **named))
+        found = prune(kept, dict(positional), **named)
+        kept = list(found) if isinstance(found, Iterable) else [None]
+        if not all(isinstance(each, triton.Config) for each in kept):
+            raise ValueError(f"early_config_prune must return a list of its configurations, but returned {found!r}.")
+        if not kept:
+            raise ValueError("early_config_prune left no configuration, and must leave one.")
     if model := by.get("perf_model"):
         top = by.get("top_k", 1.0)
         count = int(len(configs) * top) if isinstance(top, float) and top <= 1 else top
@@ -109,21 +214,6 @@ def pruned(
             expected = [_estimate(model(**positional, **named, **each.all_kwargs()), each) for each in kept]
             best = sorted(range(len(kept)), key=lambda number: expected[number])[: max(count, 1)]
             kept = [kept[number] for number in sorted(best)]
-    return kept
-
-
-def _left(found: Any) -> list[Any]:
-    """What `early_config_prune` returned. Raises ValueError if it is no list of configurations, or empty."""
-    import triton
-
-    if not isinstance(found, Iterable):
-        raise ValueError(f"early_config_prune must return a list of configurations, but returned {found!r}.")
-    kept = list(found)
-    for each in kept:
-        if not isinstance(each, triton.Config):
-            raise ValueError(f"early_config_prune must return some of its configurations, but returned {each!r}.")
-    if not kept:
-        raise ValueError("early_config_prune left no configuration, and must leave one.")
     return kept
 
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
+from kernels.dispatch.device import fingerprint
 from kernels.dispatch.registry import Problem
+from nas.store.records import Measurement
 from tuner import problems
-from tuner.device import fingerprint
 from tuner.outcome import Kind, Outcome
-from tuner.search.backends import Backend, backend
 from tuner.search.cache import row
-from tuner.search.row import Row
+from tuner.search.results import Results, results_at
 from tuner.triton.configurations import choice_of, interpreted, values
-from tuner.triton.jit_source import function_of, source
+from tuner.triton.source import function_of, source
 
 NO_TIME = "triton.autotune has no time for it: it lacks resources, breaks an assertion, or ptxas rejected it"
 
@@ -30,17 +30,17 @@ NO_TIME = "triton.autotune has no time for it: it lacks resources, breaks an ass
 def listen(store: str | Path | None = None) -> Listener:
     """Record what every `triton.autotune`d kernel measures from now on, until the listener is closed.
 
-    store: a folder, a database file or a URL; by default $NAS_STORAGE, else a folder in the user's data directory.
+    store: a SQLite file or a URL; by default $NAS_STORAGE, else a file in the user's data folder.
     Raises ImportError without Triton.
     """
-    return Listener(backend(store)).open()
+    return Listener(results_at(store)).open()
 
 
 class Listener:
-    """Writes rows into `backend`; `recorded` counts them."""
+    """Writes rows into `results`; `recorded` counts them."""
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend, self.recorded, self.has_warned = backend, 0, False
+    def __init__(self, results: Results) -> None:
+        self.results, self.recorded, self.has_warned = results, 0, False
 
     def open(self) -> Listener:
         """Record until `close`."""
@@ -86,11 +86,10 @@ class Listener:
                 for config, times in configs_timings.items()
             ]
             if cache_hit:
-                known = [_identity(each) for each in self.backend.rows(name, about[1]) if each.device == here.key]
+                known = [_identity(each) for each in self.results.rows(name, about[1]) if each.device == here.key]
                 rows = [each for each in rows if _identity(each) not in known]
             if rows:
-                self.backend.add(here, rows)
-                self.backend.pack(name, about[1], here)
+                self.results.add(here.to_dict(), rows)
                 self.recorded += len(rows)
         except Exception as error:  # the user's kernel has run, and must not fail because of its record
             if not self.has_warned:
@@ -189,5 +188,5 @@ def _outcome(times: Any) -> Outcome:
     return Outcome(Kind.TIMED, (median,))
 
 
-def _identity(row: Row) -> tuple:
+def _identity(row: Measurement) -> tuple:
     return row.problem, row.configuration, row.source, row.milliseconds

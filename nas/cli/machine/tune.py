@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +21,6 @@ from searchspace.wording import plural
 if TYPE_CHECKING:
     from kernels.dispatch.registry import Problem
     from kernels.dispatch.table import Entry, Table
-    from tuner.search.backends import Backend
     from tuner.search.session import Progress, Report
 
 
@@ -67,7 +64,7 @@ Measurements = Annotated[
         "--storage",
         metavar="URL",
         help="The database with measurements, and with --study: postgresql://... or a SQLite file. "
-        "Default: $NAS_STORAGE, else a folder in your data directory.",
+        "Default: $NAS_STORAGE, else a file in your data folder.",
         show_default=False,
     ),
 ]
@@ -109,15 +106,16 @@ def run(
     Example: nas tune run all --device cpu --effort quick
     """
     from tuner.search import tables
+    from tuner.search.results import results_at
     from tuner.search.session import tune
 
     registered(load)
     files = [str(path) for path in load or ()]
     wanted = problems_of(operation, device, problems, architecture, study, length, batch, storage)
-    with opened(storage) as store, ValueErrors():
+    with ValueErrors():
         report = tune(
             wanted,
-            store=store,
+            store=results_at(storage),
             device=device,
             effort=effort,
             budget_seconds=None if budget is None else max(seconds(budget) - since_start(), 0.0),
@@ -127,7 +125,7 @@ def run(
             load=files,
             listener=_print_progress,
         )
-        path, entries = tables.update(device, report.decisions, report.threads, report.buckets, files)
+        path, entries = tables.update(device, report.decisions, report.threads, files)
     _print_report(report, path, entries, effort, as_json)
     if report.interrupted and not report.decisions:
         raise typer.Exit(1)
@@ -180,6 +178,7 @@ def explain(
     """
     from kernels.dispatch import tuned
     from nas import tuning
+    from tuner.search.results import results_at
 
     registered(load)
     wanted = problems_of(operation, device, problems, None, None, 1, 1, storage)
@@ -187,7 +186,7 @@ def explain(
         note(
             tuned.table(kind_of(device)).origin or f"There is no table for this {kind_of(device)}; the defaults serve."
         )
-    with opened(storage) as store, ValueErrors():
+        store = results_at(storage)
         rows = [row for some in wanted.values() for row in tuning.explained(store, some, device, threads)]
     print_rows(rows, as_json)
 
@@ -202,29 +201,6 @@ class ValueErrors:
             raise UsageError(str(error)) from None
         if isinstance(error, RuntimeError) and "the process that measures" in str(error):
             raise NasError(str(error)) from None
-
-
-@contextmanager
-def opened(storage: str | None) -> Iterator[Backend]:
-    """Where measurements are kept: the database `storage` or $NAS_STORAGE, else the folder that `tuner.tune` uses.
-
-    Earlier versions wrote to runs/tuning.db; what that holds is read too.
-    """
-    from nas.location import VARIABLE, storage_of
-    from nas.store import open_store
-    from nas.store.database.engine import file_of, parse
-    from tuner.search.backends import Database, Joined, users_folder
-
-    is_chosen = bool(storage or os.environ.get(VARIABLE))
-    where = storage_of("tuning", storage)
-    file = file_of(parse(where))
-    if not is_chosen and not (file and file.exists()):
-        yield users_folder()
-        return
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    with open_store(where) as store:
-        yield Database(store) if is_chosen else Joined(users_folder(), Database(store))
 
 
 def problems_of(
@@ -330,8 +306,6 @@ def _print_report(report: Report, path: Path, entries: int, effort: str, as_json
         print_json({**tuning.report_dict(report), "table": str(path), "entries": entries})
         return
     print_rows([tuning.decision_row(each) for each in report.decisions], False, empty="Nothing was decided.")
-    for line in tuning.sweeps(report.buckets):
-        note(line)
     if report.regret is not None:
         note(f"Estimated selection regret: {report.regret - 1:.2%} slower than the best finalist on average.")
     if report.measured:

@@ -1,4 +1,4 @@
-"""nas tune verify, lock, export, import, record, replay: check tuned choices and carry them between machines."""
+"""nas tune verify, lock, export, import, replay: check tuned choices and carry them between machines."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from nas.cli.machine.tune import (
     ValueErrors,
     entries_of,
     kind_of,
-    opened,
     problems_of,
     registered,
-    seconds,
     tune_app,
 )
 from nas.cli.options import AsJson, Device
 from nas.cli.output import note, print_json, print_rows, say
+from nas.errors import UsageError
 from searchspace.wording import plural
 
 if TYPE_CHECKING:
@@ -114,10 +113,10 @@ def _keep_verified(device: str, found: list[Verified], threads: int, storage: st
     """Use correct choices and reject the others. table: where they come from."""
     from tuner.outcome import Kind
     from tuner.search import tables
+    from tuner.search.results import results_at
 
     adopted = tables.adopt(device, found, threads)
-    with opened(storage) as store:
-        rejected = tables.reject(device, found, threads, store)
+    rejected = tables.reject(device, found, threads, results_at(storage))
     if adopted:
         note(f"{plural(adopted, 'choice')} from elsewhere or of earlier code: correct here, and used from now on.")
     if rejected:
@@ -151,7 +150,7 @@ def lock(
 
 @tune_app.command("export")
 def export_(
-    file: Annotated[Path, _file("JSON lines; gzipped if the name ends in .gz.")],
+    file: Annotated[Path, _file("A SQLite file; measurements that it lacks are added to it.")],
     operation: Name = "all",
     storage: Measurements = None,
     as_json: AsJson = False,
@@ -160,81 +159,36 @@ def export_(
 
     They include those of your own Triton kernels (`@tuner.tune`, `tuner.listen`), under MODULE.FUNCTION.
 
-    Example: nas tune export measurements.jsonl.gz
+    Example: nas tune export measurements.db
     """
-    from tuner.search import exchange
+    from nas.registry import nearest
+    from tuner.search.results import Results, copied, results_at
 
-    with opened(storage) as store, ValueErrors():
-        count = exchange.export(store, file, None if operation == "all" else operation)
+    source, wanted = results_at(storage), None if operation == "all" else operation
+    if wanted is not None and not source.rows(wanted):
+        known = sorted({row.operation for row in source.rows()})
+        some = f" Known: {', '.join(known)}." if known else ""
+        raise UsageError(f"There are no measurements of {wanted!r}.{nearest(wanted, known)}{some}")
+    count = copied(source, Results(file), wanted)
     print_json({"file": str(file), "measurements": count}) if as_json else say(f"{file}: {count} measurements")
 
 
 @tune_app.command("import")
 def import_(
-    file: Annotated[Path, _file("A file that `nas tune export` wrote.")],
+    file: Annotated[Path, _file("A file that `nas tune export` wrote, or any other database.")],
     storage: Measurements = None,
     as_json: AsJson = False,
 ) -> None:
     """Add the measurements in FILE that are new; those of other devices guide a search on this one.
 
-    Example: nas tune import measurements.jsonl.gz
+    Example: nas tune import measurements.db
     """
-    from tuner.search import exchange
+    from tuner.search.results import Results, copied, results_at
 
-    with opened(storage) as store, ValueErrors():
-        count = exchange.import_(store, file)
+    if not file.is_file():
+        raise UsageError(f"There is no file {file}.")
+    count = copied(Results(file), results_at(storage))
     print_json({"file": str(file), "new": count}) if as_json else say(f"{file}: {count} new measurements")
-
-
-@tune_app.command()
-def record(
-    operation: Name = "all",
-    device: Device = "cpu",
-    folder: Annotated[Path, typer.Option(help="The folder to write the files to.")] = Path("records"),
-    budget: Annotated[str, typer.Option(help="Time for all problems: 90s, 10m, 2h.")] = "9m",
-    most: Annotated[int, typer.Option(min=4, help="Skip spaces with more configurations than this.")] = 400,
-    samples: Annotated[int, typer.Option(min=1, help="Samples of each configuration.")] = 32,
-    problems: Annotated[
-        Path | None,
-        typer.Option(
-            help="A YAML or JSON list of problems. Default: the named problems of OPERATION.", show_default=False
-        ),
-    ] = None,
-    threads: Threads = None,
-    load: Load = None,
-    as_json: AsJson = False,
-) -> None:
-    """Time every configuration of OPERATION and keep all samples, one file per space, for `nas tune replay`.
-
-    Recorded configurations are not measured again; the same command continues where the last one ended.
-
-    Example: nas tune record rms_norm --budget 30s
-    """
-    from dataclasses import asdict
-
-    from tuner.replay.record import record as recorded
-
-    registered(load)
-    wanted = problems_of(operation, device, problems, None, None, 1, 1, None)
-    with ValueErrors():
-        report = recorded(
-            [each for some in wanted.values() for each in some],
-            device=device,
-            folder=folder,
-            budget_seconds=seconds(budget),
-            most=most,
-            samples=samples,
-            threads=threads,
-            load=[str(path) for path in load or ()],
-            report=note,
-        )
-    if as_json:
-        print_json({**asdict(report), "folder": str(folder)})
-        return
-    complete, measured = plural(len(report.whole), "complete space"), plural(report.measured, "new measurement")
-    say(f"{folder}: {complete}, {measured}.")
-    if report.left:
-        note(f"Not yet measured: {plural(report.left, 'configuration')}; the same command continues with them.")
 
 
 @tune_app.command()

@@ -105,14 +105,13 @@ def test_what_serves_a_problem_is_told_with_its_reason(worker):
 
 def test_the_page_of_the_tuner_shows_the_default_folder(worker, tmp_path, monkeypatch):
     from kernels.dispatch.registry import Choice, Problem
-    from tuner.device import fingerprint
+    from kernels.dispatch.device import fingerprint
     from tuner.outcome import Kind, Outcome
-    from tuner.search.backends import users_folder
     from tuner.search.cache import Cache
-    from tuner.search.cache import Sources as Code
+    from tuner.search.results import results_at
 
     monkeypatch.chdir(tmp_path)
-    cache = Cache(users_folder(), "mine.<locals>.scale", fingerprint("cpu"), Code.of_kernel("code"), 1)
+    cache = Cache(results_at(), "mine.<locals>.scale", fingerprint("cpu"), lambda name: "code", 1)
     problem = Problem("mine.<locals>.scale", "cpu", "float32", (("rows", 3),))
 
     def page(**parameters):

@@ -287,32 +287,35 @@ def test_a_miss_says_why_and_a_lock_refuses_it_as_it_was_told(nas, tuner, quick,
 
 def test_measurements_are_exported_and_imported_once(nas, tuner, quick):
     tune(nas)
-    count = nas("tune", "export", "all.jsonl.gz", "--json").json()["measurements"]
+    count = nas("tune", "export", "all.db", "--json").json()["measurements"]
     assert count > 10
-    assert nas("tune", "import", "all.jsonl.gz", "--storage", "other.db", "--json").json()["new"] == count
-    assert nas("tune", "import", "all.jsonl.gz", "--storage", "other.db", "--json").json()["new"] == 0
+    assert nas("tune", "import", "all.db", "--storage", "other.db", "--json").json()["new"] == count
+    assert nas("tune", "import", "all.db", "--storage", "other.db", "--json").json()["new"] == 0
+    missing = nas("tune", "import", "nothing.db")
+    assert (missing.code, missing.err.strip()) == (2, "There is no file nothing.db.")
 
 
 def test_what_tuning_measures_is_where_kernels_of_the_users_own_keep_theirs(nas, tuner, quick, monkeypatch):
+    from nas.store.records import Measurement
     from tuner.device import fingerprint
-    from tuner.search.backends import backend
-    from tuner.search.row import Row
+    from tuner.search.results import results_at
 
     tune(nas)
-    store = backend()  # of `tuner.tune` and `tuner.listen`
+    store = results_at()  # of `tuner.tune` and `tuner.listen`
     measured = store.rows("faulty")
     assert measured
     about = {"problem": "{}", "dtype": "float32", "implementation": "triton", "configuration": "{}", "source": "8ce8"}
-    store.add(fingerprint("cpu"), [Row(operation="package.scale", milliseconds=0.5, samples=(0.5,), **about)])
+    own = Measurement(operation="package.scale", milliseconds=0.5, samples=(0.5,), **about)
+    store.add(fingerprint("cpu").to_dict(), [own])
 
     (tuner / "elsewhere").mkdir()
     monkeypatch.chdir(tuner / "elsewhere")
-    assert nas("tune", "export", "all.jsonl", "--json").json()["measurements"] == len(measured) + 1
-    assert nas("tune", "export", "own.jsonl", "package.scale", "--json").json()["measurements"] == 1
-    turned = nas("tune", "export", "all", "own.jsonl")
-    assert turned.code == 2 and "There are no measurements of 'own.jsonl'." in turned.err
+    assert nas("tune", "export", "all.db", "--json").json()["measurements"] == len(measured) + 1
+    assert nas("tune", "export", "own.db", "package.scale", "--json").json()["measurements"] == 1
+    turned = nas("tune", "export", "all", "own.db")
+    assert turned.code == 2 and "There are no measurements of 'own.db'." in turned.err
     assert not Path("all").exists()
-    assert nas("tune", "import", "all.jsonl", "--json").json()["new"] == 0
+    assert nas("tune", "import", "all.db", "--json").json()["new"] == 0
 
 
 def test_strategies_are_replayed_on_a_recorded_space(nas, tuner, shared_data):

@@ -17,8 +17,7 @@ from nas.latency.table import Entry, Table
 from nas.store import open_store
 from searchspace.model.architecture import Architecture
 from tuner.measure import core
-from tuner.search import exchange
-from tuner.search.backends import Database
+from tuner.search.results import Results, copied
 
 SETTING = Setting(phase="prefill", length=8)
 MODEL = Architecture.parse(
@@ -160,15 +159,14 @@ def test_says_what_served_each_problem_once(known):
 
 def test_pieces_are_carried_to_another_database_like_tuning_measurements(store, tmp_path, monkeypatch):
     expected = Predictor(Table(store), SETTING).sum(MODEL).milliseconds
-    exchange.export(Database(store), tmp_path / "pieces.jsonl.gz", None)
 
     def unmeasured(*_, **__):
         raise AssertionError("a piece was measured again")
 
     monkeypatch.setattr("nas.latency.timing.timed", unmeasured)
     with open_store(tmp_path / "other.db") as other:
-        assert exchange.import_(Database(other), tmp_path / "pieces.jsonl.gz") > 0
-        assert exchange.import_(Database(other), tmp_path / "pieces.jsonl.gz") == 0
+        assert copied(Results(store), Results(other)) > 0
+        assert copied(Results(store), Results(other)) == 0
         assert Predictor(Table(other), SETTING).sum(MODEL).milliseconds == expected
 
 

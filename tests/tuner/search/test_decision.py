@@ -1,11 +1,10 @@
-"""Which finalist serves, what that may cost, and how few choices serve many problems."""
+"""Which finalist serves, and what that may cost."""
 
 import pytest
 
 from kernels.dispatch.registry import Choice, Problem
 from tuner.measure.measure import timing
 from tuner.outcome import Kind, Outcome
-from tuner.search.buckets import buckets
 from tuner.search.cache import Known
 from tuner.search.decision import decide, expected_regret
 
@@ -72,35 +71,3 @@ def test_the_regret_of_a_clear_choice_is_one_and_that_of_a_toss_is_above():
     assert expected_regret(clear, DEFAULT, 0) == pytest.approx(5.0, rel=0.1)
     assert 1.0 < expected_regret(toss, OTHER, 0) < 1.2
     assert expected_regret(toss, OTHER, 0) == expected_regret(toss, OTHER, 0)
-
-
-def problem(rows):
-    return Problem("scale", "cpu", "float32", (("rows", rows),))
-
-
-def test_one_choice_serves_all_that_it_is_near_the_best_for():
-    times = {problem(2): {OTHER: 1.0, THIRD: 1.04}, problem(3): {OTHER: 2.0, THIRD: 1.0}, problem(4): {THIRD: 3.0}}
-    (bucket,) = buckets(times, bound=0.05)
-
-    assert bucket.choice == THIRD
-    assert set(bucket.problems) == set(times)
-    assert bucket.loss == pytest.approx(0.04)
-
-
-def test_a_bucket_spans_at_most_a_factor_of_two():
-    found = buckets({problem(rows): {OTHER: 1.0, THIRD: 2.0} for rows in (1, 2, 3, 4, 7, 16)})
-
-    assert [[each["rows"] for each in bucket.problems] for bucket in found] == [[1, 2], [3, 4], [7], [16]]
-    assert {bucket.choice for bucket in found} == {OTHER}
-
-
-def test_a_problem_that_no_other_choice_suits_keeps_its_own():
-    times = {problem(1): {OTHER: 1.0, THIRD: 1.5}, problem(2): {OTHER: 2.0, THIRD: 1.0}}
-    found = buckets(times, bound=0.05)
-
-    assert {bucket.choice: bucket.problems for bucket in found} == {OTHER: (problem(1),), THIRD: (problem(2),)}
-    assert all(bucket.loss == 0 for bucket in found)
-
-
-def test_problems_of_which_nothing_is_known_are_in_no_bucket():
-    assert buckets({problem(1): {}}) == []

@@ -5,7 +5,7 @@ import pytest
 from kernels.dispatch.registry import Choice, Implementation, register
 from tuner.measure.children import MOST_KILLED
 from tuner.outcome import Kind, Outcome
-from tuner.search.folder import Folder
+from tuner.search.results import Results
 from tuner.search.session import Session
 
 
@@ -92,15 +92,10 @@ def test_what_may_have_been_temporary_is_tried_again_by_a_later_session(
     tried = []
     for effort in ("quick", "quick", "quick", "quick"):
         report = run(store, faulty, effort=effort, again=False)
-        tried.append([row.failure for row in store.every_row() if row.implementation == "small"])
+        tried.append([row.failure for row in store.rows() if row.implementation == "small"])
         for found in report.decisions:
             assert found.choice.implementation == "right"
     assert tried == [["timed_out"] * each for each in (1, 2, 3, 3)], "by two later sessions"
-
-
-def test_a_session_says_how_many_configurations_are_left(pretended, store, faulty, run):
-    report = run(store, faulty)
-    assert 0 < report.tried <= report.possible
 
 
 def test_a_budget_of_nothing_leaves_the_problems_undecided(pretended, store, faulty, run):
@@ -152,14 +147,14 @@ def test_no_session_outlives_its_budget(pretended, store, faulty, monkeypatch, p
     report = run(store, faulty, 16, 32)
 
     assert (report.interrupted, len(report.undecided), report.measured) == (True, 2, 3)
-    assert len(store.every_row()) == 3  # what the end cut short is no measurement
+    assert len(store.rows()) == 3  # what the end cut short is no measurement
 
 
 def test_a_session_runs_with_real_children(tmp_path, store, faulty, patience, root, run):
     """Crashes, hangs and wrong answers among the candidates: each is a row, and what serves is right."""
     report = run(store, faulty, patience=patience, load=[str(root / "tests/tuner/faulty_operation.py")])
     (decision,) = report.decisions
-    failures = {row.implementation: row.failure for row in store.every_row() if row.failure}
+    failures = {row.implementation: row.failure for row in store.rows() if row.failure}
 
     assert decision.choice.implementation in ("right", "small")
     assert failures["crashes"] == failures["raises"] == "crashed"
@@ -172,13 +167,13 @@ def test_finalists_stay_if_their_process_is_killed_while_they_are_compared(
 ):
     only(faulty, "right")
     files = [str(root / "tests/tuner/faulty_operation.py"), killing(what, times=2, least=2)]
-    store = Folder(tmp_path / "kernels")
+    store = Results(tmp_path / "kernels")
     report = run(store, faulty, patience=patience, load=files)
 
     (decision,) = report.decisions
     assert (decision.choice.implementation, decision.failures, report.killed) == ("right", {}, 2)
-    assert [row.failure for row in store.every_row() if row.failure] == []
-    assert len({row.configuration for row in store.every_row() if row.turns}) > 1
+    assert [row.failure for row in store.rows() if row.failure] == []
+    assert len({row.configuration for row in store.rows() if row.turns}) > 1
 
 
 def test_a_comparison_that_is_killed_again_and_again_is_left_to_the_next_session(
@@ -186,23 +181,14 @@ def test_a_comparison_that_is_killed_again_and_again_is_left_to_the_next_session
 ):
     only(faulty, "right")
     files = [str(root / "tests/tuner/faulty_operation.py"), killing("time", times=MOST_KILLED, least=2)]
-    store = Folder(tmp_path / "kernels")
+    store = Results(tmp_path / "kernels")
     first = run(store, faulty, 16, 32, patience=patience, load=files)
     assert (first.undecided, first.interrupted, first.killed) == ([faulty.problem(16)], True, MOST_KILLED)
     assert [each.problem for each in first.decisions] == [faulty.problem(32)], "the session goes on with the others"
 
     second = run(store, faulty, 16, 32, patience=patience, load=files)
     assert (second.undecided, second.killed) == ([], 0)
-    assert [row.failure for row in store.every_row() if row.failure] == []
-
-
-def test_a_choice_that_a_former_version_took_for_crashed_is_tried_again(pretended, store, faulty, run):
-    choice, problem = Choice.of("right", {"block": 16}), faulty.problem(32)
-    cache = Session(store, "cpu", "quick", None, 0, 1, (), None, None)._cache(faulty.FAULTY)
-    cache.write(problem, {choice: Outcome(Kind.CRASHED, message="its process ended: signal 9.")})
-
-    (decision,) = run(store, faulty).decisions
-    assert decision.choice == choice
+    assert [row.failure for row in store.rows() if row.failure] == []
 
 
 @pytest.mark.parametrize(

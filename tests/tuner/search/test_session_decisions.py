@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.dispatch import sources
 from kernels.dispatch.registry import THREADS, Choice, Implementation, Problem, register
 from tuner.measure.measure import LEAST_ROUNDS
 from tuner.measure.precompile import Precompiler
@@ -152,14 +151,6 @@ def test_no_effort_decides_by_what_is_known(pretended, store, faulty, run):
     assert run(store, faulty, effort="none").decisions == known.decisions
 
 
-def test_one_candidate_alone_is_not_called_the_fastest():
-    problem = Problem("x", "cpu", "float32", ())
-    known = Known(Outcome(Kind.TIMED, (1.0,) * 7), 1.0)
-    decision = decide(problem, Choice.of("a"), {Choice.of("a"): known}, {Choice.of("a"): known})
-
-    assert "fastest" not in decision.why
-
-
 @pytest.mark.parametrize(
     ("kinds", "says"),
     [
@@ -291,18 +282,6 @@ def test_fewer_threads_are_a_candidate_on_a_cpu(faulty):
     faulty.FAULTY.check(one, problem)
     assert candidates.on_one_thread(one, problem, 2) is None
     assert candidates.on_one_thread(choice, problem, 1) is None
-
-
-def test_a_comparison_by_a_former_release_of_the_same_code_still_decides(pretended, store, faulty, monkeypatch, run):
-    monkeypatch.setattr(Implementation, "source", property(lambda self: f"old {self.name}"))
-    first = run(store, faulty)
-    former = {name: {f"old {name}": f"new {name}"} for name in faulty.FAULTY.implementations}
-    monkeypatch.setattr(Implementation, "source", property(lambda self: f"new {self.name}"))
-    monkeypatch.setattr("kernels.dispatch.sources.former_sources", lambda: {"faulty": former})
-    sources._former.cache_clear()
-
-    assert (run(store, faulty).measured, run(store, faulty).decisions) == (0, first.decisions)
-    sources._former.cache_clear()
 
 
 @pytest.mark.parametrize(("choices", "least", "seconds"), [(1, 1, 3.8), (2, LEAST_ROUNDS, 30.4)])

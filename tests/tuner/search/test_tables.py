@@ -12,35 +12,13 @@ from tuner.search import tables as made
 
 
 def test_where_nothing_is_right_nothing_is_written_into_the_table(
-    pretended, store, faulty, monkeypatch, pretending, run
+    pretended, store, faulty, monkeypatch, pretending, tables, run
 ):
     monkeypatch.setattr(pretending, "outcome", lambda self, choice, repeats: Outcome(Kind.WRONG, message="all"))
     (decision,) = run(store, faulty).decisions
 
     assert decision.choice is None
-    assert made.entries([decision]) == []
-
-
-def test_few_choices_serve_all_problems_within_a_stated_loss(pretended, store, faulty, run):
-    report = run(store, faulty, 8, 32, 128)
-
-    assert sum(len(each.problems) for each in report.buckets) == 3
-    assert max(each.loss for each in report.buckets) <= 0.05
-
-
-def test_the_table_serves_what_lies_between_by_the_bucket(pretended, store, faulty, tables, run):
-    report = run(store, faulty, 32, 64)
-    made.update("cpu", report.decisions, 1, report.buckets)
-    between = tuned.explain(faulty.FAULTY, faulty.problem(48))
-    assert (between.why, between.choice, between.loss) == ("bucket", Choice.of("right", {"block": 16}), 0.0)
-
-    made.update("cpu", run(store, faulty, 128).decisions, 1)  # without buckets: those that are there stay
-    assert tuned.explain(faulty.FAULTY, faulty.problem(48)).why == "bucket"
-    lock = tables.parent / "lock.json"
-    made.lock("cpu", lock, "error")
-    lock.write_text(lock.read_text().replace('"loss": 0.0', '"loss": 0.5'))
-    with pytest.raises(ValueError, match="was changed after it was locked"):
-        table.read(lock)
+    assert made.update("cpu", [decision], 1)[1] == 0
 
 
 def test_sessions_that_write_at_once_lose_no_entry(tables, monkeypatch):
@@ -50,7 +28,8 @@ def test_sessions_that_write_at_once_lose_no_entry(tables, monkeypatch):
     def session(number):
         for rows in range(3):
             problem = Problem("x", "cpu", "float32", (("rows", 10 * number + rows),))
-            made.change("cpu", 1, [table.Entry(problem, Choice.of("y"), 1.0, "z")])
+            entry = table.Entry(problem, Choice.of("y"), 1.0, "z")
+            made.change("cpu", 1, lambda before, entry=entry: [entry], lambda each: False)
 
     threads = [threading.Thread(target=session, args=(number,)) for number in range(8)]
     for each in threads:
@@ -96,7 +75,7 @@ def test_a_default_that_is_wrong_is_told_even_if_the_choice_is_right(faulty):
 @pytest.mark.parametrize("kind", [Kind.WRONG, Kind.CRASHED, Kind.BUILD_ERROR])
 def test_a_rejected_choice_does_not_serve_as_that_of_a_near_problem(pretended, store, faulty, tables, run, kind):
     report = run(store, faulty, 16, 24, 32)
-    made.update("cpu", report.decisions, 1, report.buckets)
+    made.update("cpu", report.decisions, 1)
     entry = tuned.table("cpu").entries[faulty.problem(16)]
     assert len({each.choice for each in tuned.table("cpu").entries.values()}) == 1
 
@@ -122,7 +101,7 @@ def test_a_choice_is_rejected_wherever_it_was_measured_and_never_one_that_was_de
     assert tuned.explain(faulty.FAULTY, one.problem).choice == Choice.of("right", {"block": 8})
 
     entry = table.Entry(other.problem, Choice.of("small", {"block": 8}), 1.0, other.source, made.place("cpu", 1))
-    made.change("cpu", 1, [entry], drops=lambda each: each.problem == other.problem)
+    made.change("cpu", 1, lambda before: [entry], lambda each: each.problem == other.problem)
     made.reject("cpu", [failed(other)], 1, store)
     assert tuned.explain(faulty.FAULTY, other.problem).choice == entry.choice
 
@@ -167,13 +146,6 @@ def test_one_operation_that_is_gone_does_not_hide_the_others(faulty, monkeypatch
     assert [each.sound for each in found] == [False, False, True]
     assert "no operation is called 'gone'" in found[0].outcome.message
     assert "has no size or flag" in found[1].outcome.message
-
-
-def test_what_a_table_says_of_its_files_may_be_anything(tmp_path):
-    path = tmp_path / "table.json"
-    for load, read in (("5", []), ('[5, "a.py"]', ["a.py"]), ("null", [])):
-        path.write_text(f'{{"entries": [], "load": {load}}}')
-        assert table.read(path).about["load"] == read
 
 
 def test_decisions_become_the_table_that_serves(pretended, store, faulty, tables, run):

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import tuner
-from tuner.search.backends import STORAGE
 from tuner.search.effort import EFFORTS
-from tuner.triton.enabled import SWITCH
+from tuner.search.results import STORAGE
+from tuner.triton.kernel import SWITCH
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")

@@ -1,13 +1,12 @@
 """Threads and processes that call one kernel: one of them tunes, and the others wait or use the default."""
 
 import threading
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import torch
 
-from tuner.triton import alone
+from tuner.triton import kernel as tuned_kernel
+from tuner.triton.kernel import _alone
 
 pytest.importorskip("triton")
 
@@ -32,65 +31,31 @@ def test_four_threads_tune_once(tmp_path):
     assert len(found) == 4 and len(set(map(id, found))) == 1
 
 
-def test_a_process_waits_for_the_one_that_tunes(tmp_path, monkeypatch):
-    first = tuned(tmp_path)
-    kernel = tuned(tmp_path, clock=Pretended({}))
-    real = alone.alone
+@pytest.fixture
+def lock(tmp_path, monkeypatch):
+    """The file of all locks of this test."""
+    monkeypatch.setattr(tuned_kernel, "_lock_file", lambda what: tmp_path / "lock")
+    return tmp_path / "lock"
 
-    @contextmanager
-    def waits(what, longest=None):
-        call(first)  # another process tunes meanwhile
-        with real(f"{what}, another"):
-            yield True
 
-    monkeypatch.setattr("tuner.triton.tuned_kernel.alone", Once(waits, real))
+def test_a_call_does_not_wait_for_long_for_another_process_that_tunes(tmp_path, lock, monkeypatch):
+    monkeypatch.setattr(tuned_kernel, "WAIT", 0.05)
+    kernel, clock = tuned(tmp_path, clock=Pretended({})), Pretended()
+    with _alone("it", 0.0) as waited:
+        assert waited is False
+        call(kernel)
+        assert kernel.best_config.kwargs == {"BLOCK": 16}
+    call(tuned(tmp_path, clock=clock))
     call(kernel)
-    assert kernel.best_config.kwargs == {"BLOCK": 32}
+    assert clock.calls and kernel.best_config.kwargs == {"BLOCK": 32}, "the result of the other process serves"
 
 
-class Once:
-    """The first call goes to one function, the others to another."""
-
-    def __init__(self, first, others):
-        self.first, self.others = first, others
-
-    def __call__(self, what, longest=None):
-        now, self.first = self.first, self.others
-        return now(what, longest)
-
-
-def test_only_one_process_is_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(alone, "_file", lambda what: Path(tmp_path / "lock"))
-    with alone.alone("it") as waited:
+def test_only_one_process_is_alone_and_a_lock_that_cannot_be_opened_makes_no_call_fail(lock, monkeypatch):
+    with _alone("it", 0.0) as waited, _alone("it", 0.0) as second:
+        assert (waited, second) == (False, None)
+    with _alone("it", 0.0) as waited:
         assert waited is False
-        with alone.alone("it", longest=0.0) as second:
-            assert second is None, "it gave up waiting"
-        assert (tmp_path / "lock").exists(), "the second one held nothing"
-    assert not (tmp_path / "lock").exists()
-    with alone.alone("it") as waited:
-        assert waited is False
-
-
-def test_a_lock_that_another_process_deletes_meanwhile_is_not_held(tmp_path, monkeypatch):
-    fcntl = pytest.importorskip("fcntl")
-    lock, real, deleted = tmp_path / "lock", fcntl.flock, []
-
-    def flock(handle, how):
-        if not deleted:
-            deleted.append(lock.unlink())
-        real(handle, how)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(alone, "_file", lambda what: lock)
-    with alone.alone("it") as waited:
-        assert waited is True
-        with alone.alone("it", longest=0.0) as second:
-            assert second is None
-
-
-def test_a_lock_that_cannot_be_opened_makes_no_call_fail(tmp_path, monkeypatch):
-    (tmp_path / "lock").mkdir()  # of another user, or a link
-    for place in (tmp_path / "lock", tmp_path / "nowhere" / "lock"):
-        monkeypatch.setattr(alone, "_file", lambda what, place=place: place)
-        with alone.alone("it") as waited:
+    for place in (lock.parent, lock.parent / "nowhere" / "lock"):
+        monkeypatch.setattr(tuned_kernel, "_lock_file", lambda what, place=place: place)
+        with _alone("it", 0.0) as waited:
             assert waited is False

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import tuner
-from tuner.triton import tuned_kernel
-from tuner.triton.enabled import SWITCH
+from tuner.triton import kernel as tuned_kernel
+from tuner.triton.kernel import SWITCH
 
 triton = pytest.importorskip("triton")
 

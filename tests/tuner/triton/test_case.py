@@ -2,17 +2,15 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 import tuner
-from tuner.device import fingerprint
-from tuner.search.folder import Folder
-from tuner.triton import tuned_kernel
-from tuner.triton.case import hints
-from tuner.triton.tuned_kernel import Launch
+from kernels.dispatch.device import fingerprint
+from tuner.search.results import Results
+from tuner.triton import kernel as tuned_kernel
+from tuner.triton.case import Launch
 
 triton = pytest.importorskip("triton")
 
@@ -61,12 +59,12 @@ def test_the_winner_that_was_recorded_under_autotune_is_among_the_first_three(tm
 @pytest.mark.parametrize("killed", [False, True], ids=["", "and was killed there later"])
 def test_the_winner_on_another_device_is_among_the_first_three(tmp_path, killed):
     call(tuned(tmp_path, store=tmp_path / "there"))
-    rows = Folder(tmp_path / "there").rows(tuned(tmp_path).name)
+    rows = Results(tmp_path / "there").rows(tuned(tmp_path).name)
     if killed:  # which says nothing about it
         failed = {"milliseconds": None, "samples": (), "failure": "killed", "turns": None}
         rows += [replace(row, **failed) for row in rows if '"BLOCK":32' in row.configuration]
     known = {**fingerprint("cpu").to_dict(), "key": "elsewhere", "name": "another CPU"}
-    Folder(tmp_path / "kernels").add(SimpleNamespace(key="elsewhere", to_dict=lambda: known), rows)
+    Results(tmp_path / "kernels").add(known, rows)
     clock = Pretended()
 
     call(tuned(tmp_path, space={"BLOCK": [128, 64, 16, 32]}, clock=clock))
@@ -89,7 +87,7 @@ def test_a_space_that_is_not_measured_whole_is_searched_where_similar_calls_were
         x = torch.zeros(size)
         case = kernel._case(Launch(kernel.fn, (x, x, size, 1.5), {}, grid, {"x_ptr": x, "y_ptr": x, "size": size}))
         (group,) = case.candidates.groups
-        return hints(case.cache, case.problem, most, group)
+        return case.hints(most, group)
 
     hinted = found(14, 3)
     assert hinted.times.shape == (2, 8) and hinted.weights[0] > hinted.weights[1], "12 is nearer than 16"

@@ -5,18 +5,17 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 import tuner
+from kernels.dispatch.device import fingerprint
 from kernels.dispatch.registry import Choice
 from tests.conftest import QUICK
-from tuner.device import fingerprint
-from tuner.search.folder import Folder
-from tuner.triton import tuned_kernel
-from tuner.triton.enabled import SWITCH
+from tuner.search.results import Results
+from tuner.triton import kernel as tuned_kernel
+from tuner.triton.kernel import SWITCH
 
 triton = pytest.importorskip("triton")
 
@@ -65,10 +64,9 @@ def test_another_key_or_dtype_is_tuned_again_and_another_argument_is_not(tmp_pat
     assert len(clock.calls) > before
 
 
-@pytest.mark.parametrize("store", ["kernels", "study.db"])
-def test_a_second_process_measures_nothing(tmp_path, store):
-    call(tuned(tmp_path, store=tmp_path / store))
-    again = tuned(tmp_path, clock=Pretended({}), store=tmp_path / store)
+def test_a_second_process_measures_nothing(tmp_path):
+    call(tuned(tmp_path))
+    again = tuned(tmp_path, clock=Pretended({}))
 
     call(again)
 
@@ -114,7 +112,7 @@ def test_what_raises_or_computes_something_else_is_recorded_and_never_serves(tmp
     call(kernel)
 
     assert kernel.best_config is configs[0]
-    rows = Folder(tmp_path / "kernels").rows(kernel.name)
+    rows = Results(tmp_path / "kernels").rows(kernel.name)
     failures = {json.loads(row.configuration)["BLOCK"]: (row.failure, row.message) for row in rows}
     assert failures[32][0] == "wrong" and failures[32][1].startswith("y_ptr differs at 15 of 16 places")
     assert failures[48][0] in ("build_error", "crashed") and "power of 2" in failures[48][1]
@@ -208,7 +206,6 @@ def test_takes_the_arguments_of_triton_autotune_in_their_order(tmp_path):
     assert kernel.best_config.kwargs == {"BLOCK": 64}
     assert set(LAUNCHED) == {16, 64}
     assert set(asked) == {(0.5, 0.2, 0.8)}
-    assert "the first configuration: nothing of this kernel was tuned" in decorated(scale).explain(*ARGUMENTS).why
 
 
 def test_stands_on_heuristics_and_under_them(tmp_path):
@@ -366,13 +363,13 @@ from triton.runtime import driver
 
 from tuner.triton.case import Launch
 from tuner.measure.precompile import Elsewhere, compile_choice
-from tuner.triton.isolation.compile_ahead import compile_ahead
+from tuner.triton.isolation import compilers
 
 driver.set_active(Elsewhere(GPUTarget("cuda", 90, 32), 3))
 x = torch.ones(40)
 pulled = triton.Config({"BLOCK": 32}, num_warps=1, pre_hook=lambda arguments: 1 / 0)
-ahead = compile_ahead(Launch(double.fn, (x, x, 40), {}, (1,), {}), {"one": pulled}, 60.0)
-print("ahead of time:", ahead.failure("one"))
+ahead, *others = compilers(Launch(double.fn, (x, x, 40), {}, (1,), {}), lambda choice: pulled)
+print("ahead of time:", ahead.answer("one", 60.0).ended)
 ahead.close()
 
 from kernels.dispatch.registry import Choice, operation
@@ -412,13 +409,13 @@ def test_a_miss_says_why(tmp_path):
     call(kernel)
     assert "these arguments were not tuned, only 1 others" in kernel.explain(*ARGUMENTS[:2], 13, 1.5).why
 
-    rows = Folder(tmp_path / "kernels").rows(kernel.name)
+    rows = Results(tmp_path / "kernels").rows(kernel.name)
 
     def why(rows=rows, **changes):
         """Why a configuration serves if `rows` were measured on a device that differs from this one."""
         known = {**fingerprint("cpu").to_dict(), **changes}
         place = tmp_path / str(len(list(tmp_path.iterdir())))
-        Folder(place).add(SimpleNamespace(key=known["key"], to_dict=lambda: known), rows)
+        Results(place).add(known, rows)
         return tuned(place.parent, store=place).explain(*ARGUMENTS).why
 
     assert "it was tuned: " in why(torch="0.1"), "the key of the device counts"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tuner.triton.enabled import SWITCH
+from tuner.triton.kernel import SWITCH
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -22,8 +22,10 @@ from scaled_kernel import (  # noqa: E402
 def test_what_differs_from_a_wrong_default_is_tried_again_without_it(tmp_path):
     right = [{"BLOCK": 128}, {"BLOCK": 16}, {"BLOCK": 32}]
     broken = tuned(tmp_path, configs=[{"BLOCK": 64, "FAULT": "wrong"}, *right])
-    broken[grid](torch.ones(16), torch.ones(16), 16, 1.5)
+    with pytest.warns(RuntimeWarning, match="scale serves; it may be wrong: 3 other configurations give another resul"):
+        broken[grid](torch.ones(16), torch.ones(16), 16, 1.5)
     assert broken.best_config.kwargs["BLOCK"] == 64
+    assert "it may be wrong: 3 other" in broken.explain(torch.ones(16), torch.ones(16), 16, 1.5).why
 
     for configs in (right, [*right, {"BLOCK": 64, "FAULT": "wrong"}]):
         kernel = tuned(tmp_path, configs=configs)

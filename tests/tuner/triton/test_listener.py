@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tuner
-from tuner.search.backends import STORAGE, backend
+from tuner.search.results import STORAGE, results_at
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -72,7 +72,7 @@ def test_another_dtype_is_another_problem(tmp_path, silent):
         kernel(40)
         kernel(40, torch.float64)
 
-    rows = backend(tmp_path / "folder").rows(f"{negate.fn.__module__}.negate")
+    rows = results_at(tmp_path / "folder").rows(f"{negate.fn.__module__}.negate")
     assert len({row.problem for row in rows}) == 2
 
 
@@ -84,7 +84,7 @@ def test_what_triton_read_from_its_disk_is_recorded_once(tmp_path, silent):
         with tuner.listen(tmp_path / "folder") as listener:
             listener(**told, configs_timings=timings)
 
-    assert len(backend(tmp_path / "folder").rows(f"{negate.fn.__module__}.negate")) == 3
+    assert len(results_at(tmp_path / "folder").rows(f"{negate.fn.__module__}.negate")) == 3
 
 
 def test_a_listener_of_triton_is_used_where_there_is_one_and_the_one_before_is_told_too(tmp_path, silent, monkeypatch):

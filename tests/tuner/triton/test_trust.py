@@ -1,16 +1,14 @@
 """A kernel is never disabled, never serves what was not checked, and blames a configuration only for its own faults."""
 
 import gc
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tuner.device import fingerprint
-from tuner.search import backends
-from tuner.search.folder import Folder
-from tuner.triton.checking import buffers
-from tuner.triton.compile_trace import settings_of_trace
+from kernels.dispatch.device import fingerprint
+from tuner.search.results import Results
+from tuner.triton import copies
+from tuner.triton.tracing import settings_of_trace
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -35,7 +33,7 @@ def test_what_was_checked_and_against_what_is_stored(tmp_path):
     kernel = tuned(tmp_path)
     call(kernel)
 
-    rows = Folder(tmp_path / "kernels").rows(kernel.name)
+    rows = Results(tmp_path / "kernels").rows(kernel.name)
     assert {row.message.split(":")[0] for row in rows} == {"checked on 2 sets of inputs"}
     assert any("y_ptr, against triton BLOCK=16" in row.message for row in rows)
 
@@ -66,7 +64,7 @@ def test_a_default_that_fails_does_not_end_the_checks(tmp_path):
 
 
 def test_without_memory_for_a_check_the_default_serves_with_one_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(buffers, "available", lambda device: 0)
+    monkeypatch.setattr(copies, "available", lambda device: 0)
     clock = Pretended()
     kernel = tuned(tmp_path, clock=clock)
 
@@ -330,13 +328,12 @@ def test_explain_says_what_a_call_uses_that_no_stored_result_tells(tmp_path):
     kernel = tuned(tmp_path, cache_results=False)
     call(kernel)
     served = kernel.explain(*ARGUMENTS)
-    assert served.config == kernel.best_config and "just tuned: faster than the default" in served.why
+    assert served.config == kernel.best_config and "it was tuned: faster than the default" in served.why
     assert "effort is none" in tuned(tmp_path, effort="none").explain(*ARGUMENTS).why
 
 
-@pytest.mark.parametrize("store", ["kernels", "study.db"])
-def test_explain_says_that_all_calls_were_forgotten(tmp_path, store):
-    kernel = tuned(tmp_path, store=tmp_path / store)
+def test_explain_says_that_all_calls_were_forgotten(tmp_path):
+    kernel = tuned(tmp_path)
     kernel.forget()
     assert "nothing of this kernel was tuned" in kernel.explain(*ARGUMENTS).why
     call(kernel)
@@ -346,13 +343,12 @@ def test_explain_says_that_all_calls_were_forgotten(tmp_path, store):
     assert "it was tuned" in kernel.explain(*ARGUMENTS).why
 
 
-@pytest.mark.parametrize("store", ["kernels", "study.db"])
-def test_explain_says_that_a_call_was_tuned_elsewhere_also_if_all_of_this_device_was_forgotten(tmp_path, store):
+def test_explain_says_that_a_call_was_tuned_elsewhere_also_if_all_of_this_device_was_forgotten(tmp_path):
     call(tuned(tmp_path, store=tmp_path / "there"))
-    kernel = tuned(tmp_path, store=tmp_path / store)
+    kernel = tuned(tmp_path)
     known = {**fingerprint("cpu").to_dict(), "key": "elsewhere", "torch": "0.1"}
-    rows = Folder(tmp_path / "there").rows(kernel.name)
-    backends.backend(tmp_path / store).add(SimpleNamespace(key="elsewhere", to_dict=lambda: known), rows)
+    rows = Results(tmp_path / "there").rows(kernel.name)
+    Results(tmp_path / "kernels").add(known, rows)
     kernel.forget()
     assert "it was tuned elsewhere: torch 0.1" in kernel.explain(*ARGUMENTS).why
 

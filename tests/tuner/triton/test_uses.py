@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tuner.triton.case import Launch
-from tuner.triton.checking.output_check import OutputCheck
-from tuner.triton.checking.written_only import written_only
+from tuner.triton.output_check import OutputCheck
+from tuner.triton.uses import only
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -25,31 +25,38 @@ def counts(x_ptr, y_ptr, n_ptr, aside_ptr, size, BLOCK: tl.constexpr, SKIPS: tl.
 
 
 @triton.jit
-def helped(p):
-    tl.store(p, 1)
+def helped(p, q):
+    tl.store(p, tl.load(q))
 
 
 @triton.jit
-def reads(a, b, c, d, e, f, g, h, unused, N: tl.constexpr):
+def reads(a, b, c, d, e, f, g, h, i, unused, N: tl.constexpr):
     places = tl.arange(0, N)
     tl.store(a + places, tl.load(a + places))
     tl.store(b + tl.load(b), 1)
     both = c if N > 4 else d
     tl.store(both, 1)
     tl.atomic_add(e, 1)
-    helped(f)
+    helped(f, q=i + places)
     p = g
     q = p + places
     tl.store(q, tl.load(p))
     tl.store(h + places, 1, mask=h + places != 0)
 
 
-def test_an_argument_counts_only_if_each_use_of_it_is_the_address_of_a_store():
-    assert written_only(counts) == {"y_ptr", "n_ptr", "aside_ptr"}
-    assert written_only(reads) == set()
-    assert written_only(triton.heuristics({"BLOCK": lambda arguments: 16})(counts)) == {"y_ptr", "n_ptr", "aside_ptr"}
-    for other in (lambda x: x, max, object(), eval("lambda x: x")):
-        assert written_only(other) == set()
+@pytest.mark.parametrize(
+    ("kernel", "written", "read"),
+    [
+        (counts, {"y_ptr", "n_ptr", "aside_ptr"}, {"x_ptr"}),
+        (reads, {"f"}, {"i"}),
+        (triton.heuristics({"BLOCK": lambda arguments: 16})(counts), {"y_ptr", "n_ptr", "aside_ptr"}, {"x_ptr"}),
+        *((other, set(), set()) for other in (lambda x: x, max, object(), eval("lambda x: x"))),
+    ],
+    ids=["plain", "other uses", "under heuristics", "lambda", "of C", "object", "without a file"],
+)
+def test_an_argument_counts_only_if_each_use_of_it_is_the_address_of_one_kind_of_access(kernel, written, read):
+    assert only(kernel, "store") == written
+    assert only(kernel, "load") == read
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8], ids=str)
@@ -86,4 +93,6 @@ def test_whole_numbers_that_share_their_memory_with_an_input_keep_their_values()
     x, n = both[:16], both[16:]
     arguments = {"x_ptr": x, "y_ptr": torch.zeros(16), "n_ptr": n, "aside_ptr": torch.zeros(16) > 1, "size": 16}
     check = OutputCheck(Launch(counts, tuple(arguments.values()), {}, (1,), arguments))
-    assert set(check._unread_numbers()) == {"aside_ptr"}
+    assert check.refer_to(triton.Config({"BLOCK": 16})) is None
+    assert check.states[1]["aside_ptr"].all(), "inverted"
+    assert torch.equal(check.states[1]["x_ptr"], check.expected[0]["x_ptr"]), "as the reference left them"

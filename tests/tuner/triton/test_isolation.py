@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,24 +14,23 @@ import torch
 
 from kernels.dispatch.registry import Choice
 from tuner.outcome import LIVES, DeviceHung, Kind, poisons
-from tuner.search.folder import Folder
+from tuner.search.results import Results
+from tuner.triton import isolation
 from tuner.triton.case import Launch
-from tuner.triton.isolation import attempts
-from tuner.triton.isolation.compile_ahead import CompileAhead
-from tuner.triton.isolation.first_run import FirstRuns, finished, imported_as, in_a_new_process
-from tuner.triton.isolation.isolation import HERE, Isolation
+from tuner.triton.configurations import listed
+from tuner.triton.isolation import HERE, Attempts, Forked, Isolation, NoChild, finished, imported_as
 
 triton = pytest.importorskip("triton")
 
 from scaled_kernel import Pretended, allowed, call, tuned  # noqa: E402, F401
 
-pytestmark = pytest.mark.skipif(not attempts.can_fork(), reason="this system has no forks")
+pytestmark = pytest.mark.skipif(not isolation.can_fork(), reason="this system has no forks")
 PLAIN = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 FAST = 2.0  # seconds of the limit, on a busy machine
 
 
 def failures(tmp_path, kernel):
-    return {row.failure: row.message for row in Folder(tmp_path / "kernels").rows(kernel.name) if row.failure}
+    return {row.failure: row.message for row in Results(tmp_path / "kernels").rows(kernel.name) if row.failure}
 
 
 def sleeps(arguments):
@@ -95,7 +95,7 @@ def test_a_crash_and_a_lost_device_end_another_process(tmp_path):
     call(kernel)
 
     assert kernel.best_config.kwargs == {"BLOCK": 64}
-    found = [row.message for row in Folder(tmp_path / "kernels").rows(kernel.name) if row.failure == "crashed"]
+    found = [row.message for row in Results(tmp_path / "kernels").rows(kernel.name) if row.failure == "crashed"]
     assert found == [f"its process ended: signal {signal.SIGSEGV.value}", found[1]]
     assert "illegal memory access" in found[1]
     assert failures(tmp_path, kernel)["killed"] == "its process ended: signal 9"
@@ -130,10 +130,10 @@ def test_a_compiler_that_is_killed_from_outside_compiles_again(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
 
     one, other = Choice.of("triton", {"BLOCK": 16}), Choice.of("triton", {"BLOCK": 32})
-    ahead = CompileAhead(compile, 10 * FAST, processes=1)
+    ahead = Attempts(partial(Forked, compile))
     try:
         ahead.add([one, other])
-        assert [ahead.failure(one), ahead.failure(other)] == [None, None]
+        assert [ahead.answer(each, 10 * FAST).ended for each in (one, other)] == [None, None]
     finally:
         ahead.close()
     assert file.read_text() == "x" * (LIVES + 1)
@@ -161,21 +161,26 @@ def test_without_processes_the_default_serves_with_a_warning(tmp_path, monkeypat
     assert kernel.best_config.kwargs == {"BLOCK": 16}
 
 
-def test_a_compilation_that_hangs_blames_its_configuration_alone():
-    slow, *others = choices = [Choice.of("triton", {"BLOCK": block}) for block in (16, 32, 64, 128)]
+def test_a_compilation_that_hangs_blames_its_configuration_alone(tmp_path, monkeypatch):
+    kernel = tuned(tmp_path)
+    arguments = (torch.arange(16.0), torch.zeros(16), 16, 1.5)
+    launch = Launch(kernel.fn, arguments, {}, (1,), dict(zip(kernel.arg_names, arguments)))
+    case = kernel._case(launch)
+    slow, *others = case.choices
 
     def compile(choice):
         time.sleep(600 if choice == slow else 0)
 
-    ahead = CompileAhead(compile, FAST, processes=2)
+    found = Isolation(case, launch, FAST, lambda choice: None, lambda config: None)
+    found.compiling = [Attempts(partial(Forked, compile)) for _ in range(2)]
     try:
-        ahead.add(choices)
-        assert [ahead.failure(each) for each in others] == [None] * 3
-        hung = ahead.failure(slow)
+        found.compile(case.choices)
+        assert [found.tried(each).ended for each in others] == [None] * 3
+        hung = found.tried(slow).ended
     finally:
-        ahead.close()
+        found.close()
     assert (hung.kind, hung.message) == (Kind.TIMED_OUT, "compilation: it did not end within 2 s")
-    assert all(each.child is None for each in ahead.children)
+    assert all(each.child is None for each in found.compiling)
 
 
 MODULE = """
@@ -199,15 +204,18 @@ def test_a_new_process_imports_the_kernel_and_gets_copies_of_its_arguments(tmp_p
     assert imported_as(SimpleNamespace(fn=lambda x: x)) is None
     x = torch.zeros(16)
 
+    monkeypatch.setattr(isolation, "can_fork", lambda: False)
+    choices = listed([triton.Config({"BLOCK": block}) for block in (16, 32)])
+
     def first(value):
         launch = Launch(kernel, (x, value), {}, (1,), {"x_ptr": x, "value": value})
-        return in_a_new_process(launch, "cpu", FAST, lambda choice: ((1,), {"BLOCK": 16}), False)
+        case = SimpleNamespace(where="cpu", choices=choices)
+        return Isolation(case, launch, FAST, lambda choice: None, lambda config: None)
 
     runs, endless = first(1.0), first(-1.0)
     try:
-        assert runs.answer(Choice.of("triton", {"BLOCK": 16})).ended is None
-        assert runs.answer(Choice.of("triton", {"BLOCK": 32})).ended is None
-        assert endless.answer(Choice.of("triton", {"BLOCK": 16})).ended.kind is Kind.TIMED_OUT
+        assert [runs.tried(each).ended for each in choices] == [None, None]
+        assert endless.tried(choices[0]).ended.kind is Kind.TIMED_OUT
     finally:
         runs.close()
         endless.close()
@@ -215,8 +223,8 @@ def test_a_new_process_imports_the_kernel_and_gets_copies_of_its_arguments(tmp_p
 
 
 def test_without_forks_a_new_process_runs_each_configuration_first(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[1])  # there the new process finds the kernel
-    monkeypatch.setattr("tuner.triton.isolation.isolation.can_fork", lambda: False)
+    monkeypatch.syspath_prepend(Path(__file__).parent)  # there the new process finds the kernel
+    monkeypatch.setattr(isolation, "can_fork", lambda: False)
     configs = [{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "endless"}, {"BLOCK": 48}, {"BLOCK": 16}]
     kernel = tuned(tmp_path, configs=configs, limit=FAST, clock=Pretended({64: 2.0, 32: 0.5, 16: 1.0}))
 
@@ -237,12 +245,12 @@ def test_a_kernel_that_another_process_cannot_import_runs_first_in_this_one(tmp_
     def fails():
         raise OSError("a new process that imports scaled_kernel does not start: exit code 1")
 
-    isolation = Isolation(case, launch, FAST, lambda choice: None, lambda config: None)
-    isolation.first_runs = FirstRuns(attempts.Attempts(fails), FAST, is_check=False)
-    assert isolation.tried(case.default) == isolation.tried(case.default) == HERE
-    isolation.first_runs = FirstRuns(attempts.Attempts(fails), FAST, is_check=True)
-    with pytest.raises(attempts.NoChild, match="does not start"):
-        isolation.tried(case.default)
+    found = Isolation(case, launch, FAST, lambda choice: None, lambda config: None)
+    found.first_runs, found.is_check = Attempts(fails), False
+    assert found.tried(case.default) == found.tried(case.default) == HERE
+    found.first_runs, found.is_check = Attempts(fails), True
+    with pytest.raises(NoChild, match="does not start"):
+        found.tried(case.default)
 
 
 def test_the_watchdog_ends_the_wait_for_a_gpu_that_hangs(monkeypatch):

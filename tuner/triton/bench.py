@@ -2,8 +2,8 @@
 
 They are timed in this process. Before that, each is compiled, and runs for the first time, in a child process that may
 hang or crash (`tuner.triton.isolation`). A configuration is checked on guarded copies of the arguments
-(`tuner.triton.checking`), all tensors are set back to what they were after the search, and an error of the device in
-this process ends the search. The outcome of a configuration says what was checked, and against what.
+(`tuner.triton.output_check`), all tensors are set back to what they were after the search, and an error of the device
+in this process ends the search. The outcome of a configuration says what was checked, and against what.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tuner.outcome import Kind, Outcome, of_exception, poisons
 from tuner.search.bench import Bench, DeviceLost
 from tuner.search.effort import Effort
 from tuner.triton.case import COMPARED, Case, Launch, is_valid
-from tuner.triton.checking.buffers import Buffers, CannotCheck
-from tuner.triton.checking.output_check import LONGEST, OutputCheck
-from tuner.triton.isolation.attempts import Answer, NoChild
-from tuner.triton.isolation.first_run import finished
-from tuner.triton.isolation.isolation import Isolation
+from tuner.triton.copies import Buffers, CannotCheck
+from tuner.triton.isolation import HERE, LONGEST, Isolation, NoChild, finished
+from tuner.triton.output_check import OutputCheck
 
 TURNS = LEAST_ROUNDS  # of a comparison with the user's own benchmark
 CHECKED = "checked"  # the first word of the message of an outcome whose output was checked
+DOUBTED = "it may be wrong: "  # in the message of a reference that others agree to differ from
+AGREEING = 3  # configurations that are compared with each other, at most, if all differ from the reference
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,14 @@ class Clocked:
     clock: Clock | None = None
 
     def sample(self, prepared: Prepared, best: float, effort: Effort) -> tuple[float, ...]:
-        few = self._measure(prepared, min(RACED, effort.repeats), effort)
+        alone = {Choice(""): prepared}
+        few = self._timed(alone, min(RACED, effort.repeats), effort.seconds)[Choice("")]
         if timing(few).median > CLEARLY * best:
             return few
-        return few + self._measure(prepared, max(1, effort.repeats - RACED), effort)
+        return few + self._timed(alone, max(1, effort.repeats - RACED), effort.seconds)[Choice("")]
 
     def turns(self, calls: Mapping[Choice, Prepared], effort: Effort) -> dict[Choice, tuple[float, ...]]:
         return self._timed(calls, effort.rounds, effort.final_seconds, LEAST_ROUNDS)
-
-    def _measure(self, prepared: Prepared, repeats: int, effort: Effort) -> tuple[float, ...]:
-        return self._timed({Choice(""): prepared}, repeats, effort.seconds)[Choice("")]
 
     def _timed(
         self, calls: Mapping[Choice, Prepared], repeats: int, seconds: float, least: int = 1
@@ -133,11 +131,14 @@ class KernelBench(Bench):
         self.check, self.pre_hook, self.longest = check, pre_hook, LONGEST if limit is None else limit
         self.reference: Choice | None = None  # the first choice that runs: the default, unless it fails
         self.checks: dict[Choice, Outcome | None] = {}  # what was wrong with each choice that was checked
+        self.doubt = ""  # why the reference may be wrong
         self.errors: dict[Choice, Exception] = {}
         self.compiled: dict[Choice, Any] = {}  # the kernel that was timed
         self.is_lost = False
-        where = launch if check is None else check.launch
-        self.isolation = None if limit is None else Isolation(case, where, limit, self._examined, self._restore)
+        self.isolation: Isolation | None = None
+        if limit is not None:
+            where = launch if check is None else check.launch
+            self.isolation = Isolation(case, where, limit, self._examined, self._restore)
         self.undo: Callable[[], None] = lambda: None  # undoes what `prepare` did
 
     def prepare(self) -> None:
@@ -168,6 +169,7 @@ class KernelBench(Bench):
     def compare(self, times: Mapping[Choice, float], more: int = 1) -> dict[Choice, Outcome]:
         """A choice that this process has checked before is not checked again: the arguments are the same."""
         outcomes = {choice: failed for choice in times if (failed := self.failure(choice)) is not None}
+        self.doubt = self.doubt or self._doubted()
         self.buffers.reset()
         some = {choice: self._prepared(choice) for choice in times if choice not in outcomes}
         rounds, seconds = more * self.effort.rounds, more * self.effort.final_seconds
@@ -191,7 +193,9 @@ class KernelBench(Bench):
         if self.check is None:
             return ""
         what = f"{CHECKED} on {len(self.check.states)} sets of inputs: {', '.join(self.check.written) or 'no output'}"
-        return f"{what}, {'the reference' if choice == self.reference else f'against {self.reference}'}"
+        if choice != self.reference:
+            return f"{what}, against {self.reference}"
+        return f"{what}, the reference" + (f"; {DOUBTED}{self.doubt}" if self.doubt else "")
 
     def failure(self, choice: Choice) -> Outcome | None:
         """None if `choice` writes what the reference writes. Raises CannotCheck if that cannot be seen."""
@@ -211,9 +215,6 @@ class KernelBench(Bench):
         if choice not in self.checks:
             self.checks[choice] = self._checked(choice)
 
-    def expected_seconds(self, choice: Choice) -> float:
-        return 0.0 if self.isolation is None else self.isolation.expected_seconds(choice)
-
     def precompile(self, choices: Sequence[Choice]) -> None:
         if self.isolation is not None:
             self.isolation.compile(choices)
@@ -221,14 +222,15 @@ class KernelBench(Bench):
     def _checked(self, choice: Choice) -> Outcome | None:
         """What is wrong with `choice`; if possible, another process compiles and runs it first."""
         try:
-            answer = Answer(raised=True) if self.isolation is None else self.isolation.tried(choice)
+            answer = HERE if self.isolation is None else self.isolation.tried(choice)
         except NoChild as error:
             raise CannotCheck(str(error)) from error
         if answer.ended is not None:
             return answer.ended
+        has_reference = self.check is None or self.reference is not None
         try:
-            is_known = self.isolation is not None and self.isolation.checks and not answer.raised
-            reason = answer.value if is_known and self._has_reference else self._examined(choice)
+            is_known = self.isolation is not None and self.isolation.is_check and not answer.raised
+            reason = answer.value if is_known and has_reference else self._examined(choice)
         except CannotCheck:
             raise
         except Exception as error:
@@ -237,14 +239,9 @@ class KernelBench(Bench):
             return None
         return Outcome(Kind.WRONG, message=f"{reason}: {self.reference}" if reason.endswith(COMPARED) else reason)
 
-    @property
-    def _has_reference(self) -> bool:
-        """Whether a check needs no reference, or this process has one."""
-        return self.check is None or self.reference is not None
-
     def _examined(self, choice: Choice) -> str | None:
         """Run `choice` on the original arguments; returns the mistake in the result, or None."""
-        config = self.case.choices[choice]
+        config = self.case.choices.config(choice)
         if self.check is None:
             self._restore(config)
             self.launch.run(config)
@@ -256,6 +253,22 @@ class KernelBench(Bench):
             self.reference = choice
         return reason
 
+    def _doubted(self) -> str:
+        """Why the reference may be wrong: all others that run give another result, and they agree; else empty."""
+        others = [choice for choice in self.checks if choice != self.reference]
+        different = [each for each in others if (found := self.checks[each]) and COMPARED in found.message]
+        if self.check is None or len(different) < 2 or any(self.checks[each] is None for each in others):
+            return ""
+        first, *rest = different[:AGREEING]
+        check = self.check.renewed()
+        try:
+            agree = check.refer_to(self.case.choices.config(first)) is None
+            agree = agree and all(check.differs(self.case.choices.config(each)) is None for each in rest)
+        except Exception as error:
+            self._failed(first, error)
+            agree = False
+        return f"{len(different)} other configurations give another result, and agree" if agree else ""
+
     def _restore(self, config: Any) -> None:
         """Set the arguments back, and prepare them for `config`."""
         if self.check is not None:
@@ -265,7 +278,7 @@ class KernelBench(Bench):
             self.launch.prepare(config, self.pre_hook or self.buffers)
 
     def _prepared(self, choice: Choice) -> Prepared:
-        config = self.case.choices[choice]
+        config = self.case.choices.config(choice)
         ready = self.pre_hook or self.buffers
 
         def call() -> None:

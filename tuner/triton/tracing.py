@@ -1,16 +1,18 @@
-"""A kernel of `tuner.tune` in a trace of torch.compile: its settings are looked up outside the trace and are constants
-inside.
+"""A kernel of `tuner.tune` in a trace: by torch.compile, by `torch.export` and `make_fx`, in `torch.library.triton_op`.
 
-In a trace tensors have shapes and dtypes but no values, so nothing can be measured.
+In a trace tensors have shapes and dtypes but no values, so nothing can be measured. The settings of a kernel are looked
+up outside the trace and are constants inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from kernels.dispatch.traced import hint
 
@@ -67,3 +69,35 @@ def settings_of_trace(number: int, described: tuple[tuple, ...]) -> tuple[tuple[
 
 # `torch.compiler.assume_constant_result` sets this; calling it would load the compiler together with this module.
 settings_of_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+class WrappedKernel:
+    """Launches like the kernel; in a trace the launch becomes a node of the graph."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return partial(self.run, grid=grid)
+
+    def run(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        """Launch on `grid`. Raises as the kernel does, and NotImplementedError if a traced configuration has a hook."""
+        from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+        kernel = self.kernel
+        if torch.compiler.is_compiling() or get_proxy_mode() is None:
+            return kernel[grid](*args, **kwargs)
+        arguments = described({**dict(zip(kernel.arg_names, args)), **kwargs})
+        with _disable_current_modes():  # the look-up is no part of the trace
+            settings = settings_of_trace(kernel.number, arguments)
+        return torch.library.wrap_triton(kernel.fn)[grid](*args, **kwargs, **dict(settings))
+
+
+def wrap_triton(kernel: Any) -> WrappedKernel:
+    """As `torch.library.wrap_triton`, for a kernel of `tuner.tune`: `wrap_triton(kernel)[grid](...)`.
+
+    Raises TypeError for any other object.
+    """
+    if not hasattr(kernel, "of_trace"):
+        raise TypeError(f"wrap_triton takes a kernel of tuner.tune, but got {type(kernel).__name__}.")
+    return WrappedKernel(kernel)
