@@ -104,8 +104,8 @@ def test_what_serves_a_problem_is_told_with_its_reason(worker):
 
 
 def test_the_page_of_the_tuner_shows_the_default_folder(worker, tmp_path, monkeypatch):
-    from kernels.dispatch.registry import Choice, Problem
     from kernels.dispatch.device import fingerprint
+    from kernels.dispatch.registry import Choice, Problem
     from tuner.outcome import Kind, Outcome
     from tuner.search.cache import Cache
     from tuner.search.results import results_at
