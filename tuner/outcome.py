@@ -136,16 +136,16 @@ def signals_pass() -> Iterator[None]:
         for number in signal.valid_signals():
             handler = signal.getsignal(number)
             if callable(handler) and handler is not signal.default_int_handler:
-                ours[number] = handler, _passing(handler)
-                signal.signal(number, ours[number][1])
+                ours[int(number)] = handler, _passing(handler)
+                signal.signal(number, ours[int(number)][1])
     try:
         yield
     except _OfProgram as passed:
         raise passed.error from None
     finally:
-        for number, (before, wrapped) in ours.items():
-            if signal.getsignal(number) is wrapped:  # the handler may have set another one
-                signal.signal(number, before)
+        for known, (before, wrapped) in ours.items():
+            if signal.getsignal(known) is wrapped:  # the handler may have set another one
+                signal.signal(known, before)
 
 
 def _passing(handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -105,7 +105,7 @@ def _before(path: Path, here: Device, there: Where) -> Table:
         return Table(here=there)
 
 
-def write(path: Path, some: Iterable[Entry], **about: object) -> None:
+def write(path: Path, some: Iterable[Entry], **about: Any) -> None:
     """Write a table file: whole or not at all. Raises what `nas.files.writing` raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table.written(some, **about).encode())

@@ -249,8 +249,10 @@ class TunedKernel:
                 case.cache.forget(case.problem)
             else:
                 forget_all(self.options.results, self.name)
-            for each in (self._ready, self._untuned, self._decided, self._waited):
-                each.clear()
+            self._ready.clear()
+            self._untuned.clear()
+            self._decided.clear()
+            self._waited.clear()
 
     def _launch(self, args: tuple, kwargs: Mapping[str, Any], grid: Any) -> Launch:
         arguments = {**dict(zip(self.arg_names, args)), **kwargs}

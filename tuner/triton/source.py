@@ -151,7 +151,7 @@ class _Parts:
 
 def _compiled(layers: Sequence[Any]) -> str:
     """The code of the function that is the last layer, as Triton or Python compiled it."""
-    jitted = layers[-2] if len(layers) > 1 else None
+    jitted: Any = layers[-2] if len(layers) > 1 else None
     if hasattr(jitted, "src"):
         return sources.code(jitted.src)
     if hasattr(jitted, "rewrite"):  # of the interpreter, which reads the file again when a kernel first runs
