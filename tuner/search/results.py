@@ -48,7 +48,9 @@ class Results:
     @property
     def store(self) -> Store | None:
         """The database; None if results are kept in memory."""
-        return _opened(str(self.where)) if isinstance(self.where, str | Path) else self.where
+        if not isinstance(self.where, str | Path):
+            return self.where
+        return _opened(str(self.where) if "://" in str(self.where) else str(Path(self.where).absolute()))
 
     def rows(self, operation: str | None = None, problem: str | None = None) -> list[Measurement]:
         """The rows of an operation on all devices, oldest first. With `problem`, its text: only the rows of that

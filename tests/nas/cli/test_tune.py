@@ -292,7 +292,7 @@ def test_measurements_are_exported_and_imported_once(nas, tuner, quick):
     assert nas("tune", "import", "all.db", "--storage", "other.db", "--json").json()["new"] == count
     assert nas("tune", "import", "all.db", "--storage", "other.db", "--json").json()["new"] == 0
     missing = nas("tune", "import", "nothing.db")
-    assert (missing.code, missing.err.strip()) == (2, "There is no file nothing.db.")
+    assert (missing.code, missing.err.strip()) == (2, "error: There is no file nothing.db.")
 
 
 def test_what_tuning_measures_is_where_kernels_of_the_users_own_keep_theirs(nas, tuner, quick, monkeypatch):
@@ -370,11 +370,14 @@ def test_a_profile_says_which_table_and_choices_it_used(nas, tuner, quick):
     assert f"Table of tuned kernels: {tuner / 'tables'}" in ended.err
 
 
-def test_a_space_is_recorded_whole_and_replayed(nas, tuner):
+def test_a_space_is_recorded_whole_and_replayed(nas, tuner, capsys):
+    from tuner.replay.record import main
+
     Path("sizes.yaml").write_text(
         "[{operation: rms_norm, dtype: float32, sizes: {rows: 4, columns: 8}, flags: {gradients: false}}]"
     )
-    told = nas("tune", "record", "rms_norm", "--problems", "sizes.yaml", "--samples", "2", "--json").json()
+    assert main(["rms_norm", "--device", "cpu", "--problems", "sizes.yaml", "--samples", "2"]) == 0
+    told = json.loads(capsys.readouterr().out)
     assert (len(told["whole"]), told["left"]) == (1, 0)
     (file,) = Path("records").iterdir()
     (row,) = nas("tune", "replay", file, "--strategy", "random", "--evaluations", "3", "--seeds", "2", "--json").json()
