@@ -21,7 +21,7 @@ STUDY = "large"
 COMMANDS = {  # seconds that each may take, by the number of trials; None: no bar
     "status": ((100_000, 1.0), (1_000_000, 3.0)),
     "best": ((100_000, 1.0), (1_000_000, 3.0)),
-    "pareto": ((100_000, 1.0), (1_000_000, 3.0)),
+    "best --pareto": ((100_000, 1.0), (1_000_000, 3.0)),
     "show": ((100_000, 1.0), (1_000_000, 3.0)),
     "export": ((100_000, 3.0), (1_000_000, 3.0)),
     "resume": ((100_000, 10.0),),
@@ -36,7 +36,7 @@ def arguments_of(command: str, trials: int, storage: str) -> list[str]:
     if command == RESUME:
         return [*OWN, "--resume", storage]
     named = {"show": [f"{STUDY}:{trials // 20}"], "export": [STUDY, "--best", "--out", "-"]}.get(command, [STUDY])
-    return ["-m", "nas", command, *named, "--storage", storage]
+    return ["-m", "nas", *command.split(), *named, "--storage", storage]
 
 
 def run(arguments: list[str]) -> tuple[float, float, float]:

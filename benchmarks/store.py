@@ -105,7 +105,7 @@ def fresh_processes(folder: Path) -> list[dict]:
             record(store, study, number, generator)
     place = ["--storage", str(folder / "small.db")]
     rows = [_row("import nas.report: CPU of a fresh process", cpu("-c", "import nas.report"), "400 ms")]
-    for command in ("status", "best", "pareto", "table", "curves", "report"):
+    for command in ("status", "best", "table", "report"):
         output = ["-o", str(folder / "report.html")] if command == "report" else []
         used = cpu("-m", "nas", command, "small", *place, *output)
         rows.append(_row(f"nas {command}, {READ} trials: CPU of a fresh process", used, "600 ms"))

@@ -89,7 +89,7 @@ def test_every_file_of_every_package_is_in_the_wheel_and_the_sdist(built, source
 COMMANDS = """
 import contextlib, sys, nas.cli, searchspace, kernels, tuner
 print(*(package.__file__ for package in (nas, searchspace, kernels, tuner)))
-for line in ("zoo list", "search tiny.yaml --quiet", "export tiny --best -o best.yaml"):
+for line in ("zoo", "search tiny.yaml --quiet", "export tiny --best -o best.yaml"):
     with contextlib.suppress(SystemExit):
         sys.argv = ["nas", *line.split()]
         nas.cli.main()

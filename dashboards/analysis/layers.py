@@ -1,4 +1,4 @@
-"""Architectures side by side: the lines of `nas compare`, or those of the texts where these cannot be computed."""
+"""Architectures side by side: the lines of or those of the texts where these cannot be computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST = 1000  # lines of a text: the time grows with their square
 
 
 def aligned(worker: Worker, texts: Sequence[str]) -> tuple[list[AlignedLayer], str]:
-    """The lines of these architectures, and why they are those of the texts; "" if they are those of `nas compare`.
+    """The lines of these architectures, and why they are those of the texts; "" if they are those of `nas show`.
 
     Raises SpaceError if a text is not valid YAML.
     """

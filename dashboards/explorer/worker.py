@@ -45,7 +45,7 @@ def show(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def align(asked: dict[str, Any]) -> dict[str, Any]:
-    """The lines of the architectures in `texts` side by side, as `nas compare` shows them. Raises SpaceError."""
+    """The lines of the architectures in `texts` side by side, as `nas show` shows them. Raises SpaceError."""
     return {"lines": [asdict(line) for line in aligned([Architecture.parse(text) for text in asked["texts"]])]}
 
 

@@ -89,7 +89,7 @@ def _lines(ask: Ask, trials: Sequence[Trial]) -> tuple[list[AlignedLayer], str]:
 def _command(study: StudyCache, trials: Sequence[Trial]) -> str:
     """The command that shows all lines."""
     name = study.study.name
-    words = ["compare" if len(trials) > 1 else "show", *(f"{name}:{trial.address}" for trial in trials)]
+    words = ["show", *(f"{name}:{trial.address}" for trial in trials)]
     return command(study.reader, name, *words)
 
 

@@ -103,7 +103,7 @@ def _is_running(store: Reader, study: Study) -> bool:
 def _tell(store: Reader, study: Study, trial: Trial, name: str, folder: Path) -> None:
     """Report one trial as one run of the callback `name`."""
     kind = registry.registry.find(name)
-    place = folder if getattr(kind, "shared", False) else folder / _name_of_folder(folder, trial)
+    place = folder if getattr(kind, "shared", False) else folder / _name_of_folder(trial)
     place.mkdir(parents=True, exist_ok=True)
     _clear(place, kind)
     run = registry.make(name, place, _about(study, trial))
@@ -114,10 +114,8 @@ def _tell(store: Reader, study: Study, trial: Trial, name: str, folder: Path) ->
         run.close()
 
 
-def _name_of_folder(folder: Path, trial: Trial) -> str:
-    """The name of its own folder. Earlier versions wrote a final, too, under its number."""
-    numbered = f"trial-{trial.number:05d}"
-    return numbered if trial.final is None or (folder / numbered).exists() else f"final-{trial.final:05d}"
+def _name_of_folder(trial: Trial) -> str:
+    return f"trial-{trial.number:05d}" if trial.final is None else f"final-{trial.final:05d}"
 
 
 def _clear(place: Path, kind: Any) -> None:

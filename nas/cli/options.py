@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 MOST_SEED = 2**53  # as in a search file
 
 
-def _studies(incomplete: str) -> list[str]:
+def studies(incomplete: str) -> list[str]:
+    """The names of the studies in the default folder that begin with `incomplete`."""
     from nas.location import known_studies
 
     return [name for name in known_studies() if name.startswith(incomplete)]
@@ -32,18 +33,18 @@ def zoo_names(incomplete: str) -> list[str]:
 
 def _architectures(incomplete: str) -> list[str]:
     files = [str(path) for path in Path().glob("*.yaml") if str(path).startswith(incomplete)]
-    return [*zoo_names(incomplete), *files, *(f"{study}:" for study in _studies(incomplete))]
+    return [*zoo_names(incomplete), *files, *(f"{study}:" for study in studies(incomplete))]
 
 
 def _search_files(incomplete: str) -> list[str]:
     return sorted(f"{path}/" if path.is_dir() else str(path) for path in Path().glob(f"{incomplete}*"))
 
 
-def architecture_argument(metavar: str = "ARCHITECTURE") -> typer.models.ArgumentInfo:
-    """An argument that `nas.architectures.find` understands."""
+def architecture_argument(metavar: str = "ARCHITECTURE", more: str = "") -> typer.models.ArgumentInfo:
+    """An argument that `nas.architectures.find` understands; `more` ends its help."""
     return typer.Argument(
         metavar=metavar,
-        help="An architecture file, a name of the zoo (NAME or NAME:SIZE), or STUDY:TRIAL (17, or final-2).",
+        help=f"An architecture file, a name of the zoo (NAME or NAME:SIZE), or STUDY:TRIAL (17, or final-2).{more}",
         show_default=False,
         autocompletion=_architectures,
     )
@@ -55,7 +56,7 @@ StudyName = Annotated[
         metavar="STUDY",
         help="The study's name, as in its search file.",
         show_default=False,
-        autocompletion=_studies,
+        autocompletion=studies,
     ),
 ]
 Storage = Annotated[

@@ -14,7 +14,7 @@ This page lists every command with its arguments and options; `nas COMMAND --hel
 stdout, everything else to stderr, and `--json` prints results as JSON. `nas --install-completion` installs completion
 of commands, studies and architectures; `nas --version` prints the version.
 
-`ARCHITECTURE` is a file, a name of the zoo (`nas zoo list`), or `STUDY:TRIAL`, as in `quickstart:17`. A trial of the
+`ARCHITECTURE` is a file, a name of the zoo (`nas zoo`), or `STUDY:TRIAL`, as in `quickstart:17`. A trial of the
 finals is written `quickstart:final-2`. The database of a study is the one that `--storage` names, else `$NAS_STORAGE`,
 else `runs/STUDY.db` in the current folder. `nas search` and `nas plan` prefer the `storage` of the search file to
 `$NAS_STORAGE`.
@@ -38,7 +38,7 @@ def page() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command that is not hidden, with its whole name, such as `nas space size`."""
+    """Every command that is not hidden, with its whole name, such as `nas space`."""
     discover()
     yield from _below("nas", command())
 

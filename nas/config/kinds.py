@@ -64,7 +64,7 @@ def not_an_architecture(path: Path) -> str:
     if is_space(path):
         file = shlex.quote(str(path))
         return (
-            f"{path} is a space, not an architecture: `nas space show {file}` prints it, and `nas space sample {file}` "
+            f"{path} is a space, not an architecture: `nas space {file}` prints it, and `nas space {file} -n 1` "
             "draws architectures from it."
         )
     return ""

@@ -139,7 +139,7 @@ this file is a space or an architecture, not a search file. A search file names 
   objectives: [bits_per_byte, flops]
   scheduler: {halving: {rungs: [40, 120, 360]}}
   budget: {trials: 50}
-`nas space check FILE` looks into a space, `nas train FILE` trains an architecture"""
+`nas space FILE` looks into a space, `nas train FILE` trains an architecture"""
 
 
 def _space_file(path: Path, given: language.Given) -> language.Description:

@@ -71,7 +71,7 @@ class Objective(ABC):
       cost: from the architecture, before anything runs.
       probe: from a built, untrained model and one batch, by a unit that runs on a worker before training.
       metric: from the metrics of a trained model.
-      later: by `nas latency serve` on another machine, before or after the trial has ended (`machine`).
+      later: by `nas latency` on another machine, before or after the trial has ended (`machine`).
     settled: whether a trial keeps its first value, because a second measurement would give another.
     """
 

@@ -79,7 +79,7 @@ class Latency(Objective):
     architectures in the cross-check. bound: the largest error in the cross-check, a fraction, with which `auto`
     predicts. depth: the steps of halting blocks; by default those of untrained ones. on: {resources: {NAME: AMOUNT}}
     measures on a worker of Ray that holds these resources, by a probe of its own before the trial's training; {machine:
-    NAME} leaves it to `nas latency serve STUDY --machine NAME`, and the search does not wait for it.
+    NAME} leaves it to `nas latency STUDY --machine NAME`, and the search does not wait for it.
     """
 
     settled = True

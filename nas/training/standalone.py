@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nas import tasks
-from nas.tasks.fields import fitted, suited
 from nas.tasks.registry import Spec
 from nas.training.loop import Report
 from nas.training.recipe import Recipe
 from nas.training.unit import run
 from nas.work import Outcome, Work
-from searchspace.model.architecture import Architecture
-
-EVALUATED = 1_024  # positions of a text, for a check that an architecture trains
 
 
 def train(
@@ -59,23 +54,3 @@ def train(
         task_source=source,
     )
     return run(work, progress)
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The name of the task that was used, and the outcome."""
-
-    task: str
-    outcome: Outcome
-
-
-def train_suited(architecture: Architecture, **options: Any) -> Trained:
-    """Train `architecture` for a short check on the task that suits its kind, with its vocabulary or classes.
-
-    A text task evaluates only a few positions. `options` are those of `train`. Raises ValueError if no task suits it.
-    """
-    name = suited(architecture)
-    task = tasks.load(name)
-    task.prepare(None)
-    spec: Spec = {name: {"evaluation": EVALUATED}} if "evaluation" in task.settled else name
-    return Trained(name, train(fitted(architecture, task).text(), spec, **options))

@@ -1,16 +1,13 @@
-"""nas compare: architectures side by side."""
+"""Architectures side by side, as `nas show` prints several."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from nas.cli.app import app
 from nas.cli.columns import Rows, print_columns, wrapped
-from nas.cli.options import AsJson, Length, Storage, architecture_argument, cost_shape
+from nas.cli.options import cost_shape
 from nas.cli.output import note, print_json
 
 if TYPE_CHECKING:
@@ -20,29 +17,16 @@ if TYPE_CHECKING:
 WIDE = 120  # columns of a page that is not a terminal
 
 
-@app.command()
-def compare(
-    first: Annotated[str, architecture_argument("FIRST")],
-    second: Annotated[str, architecture_argument("SECOND")],
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="MORE...", help="Further architectures.", show_default=False)
-    ] = None,
-    length: Length = None,
-    storage: Storage = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show architectures side by side: their layers, their costs, and the scores of trials.
+def compare(names: Sequence[str], length: int | None, storage: str | None, as_json: bool) -> None:
+    """Print architectures side by side: their layers, their costs, and the scores of trials.
 
     Lines that differ begin with `*`, and are coloured on a terminal. If the terminal is too narrow for all of them,
     there are several tables, one below the other.
-
-    Example: nas compare transformer_decoder:small quickstart:17
     """
     from nas import architectures
     from searchspace.model.halting import halting_note
     from searchspace.model.layers import aligned
 
-    names = [first, second, *(more or [])]
     found = [architectures.find(name, storage) for name in names]
     shapes = [cost_shape(name, storage, length=length) for name in names]
     if length is None:

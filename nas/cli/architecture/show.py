@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nas.cli.app import app
+from nas.cli.architecture.compare import compare
 from nas.cli.collector import uncollected
-from nas.cli.options import ArchitectureName, AsJson, Batch, Length, Storage, cost_shape
+from nas.cli.options import AsJson, Batch, Length, Storage, architecture_argument, cost_shape
 from nas.cli.output import note, print_json, say
+from nas.errors import UsageError
 from nas.report.tables import rendered
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ SHORT = 12  # digits of a hash that people are shown
 @app.command()
 @uncollected()
 def show(
-    architecture: ArchitectureName,
+    architectures: Annotated[list[str], architecture_argument("ARCHITECTURE...", " Several are compared.")],
     length: Length = None,
     batch: Batch = 1,
     defaults: Annotated[bool, typer.Option("--defaults", help="Also show options that are at their default.")] = False,
@@ -32,7 +34,8 @@ def show(
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw ARCHITECTURE as a tree with shapes and costs. For a trial, also show its history and scores.
+    """Draw an architecture as a tree with shapes and costs. For a trial, also show its history and scores. Several are
+    shown side by side; lines that differ begin with `*`.
 
     Example: nas show transformer_decoder:small --length 512 --svg transformer.svg
     """
@@ -41,6 +44,12 @@ def show(
     from nas.report import trials
     from searchspace.lines import kept
 
+    if len(architectures) > 1:
+        if svg is not None or defaults or batch != 1:
+            raise UsageError("--svg, --defaults and --batch are for one architecture, but several are given.")
+        compare(architectures, length, storage, as_json)
+        return
+    (architecture,) = architectures
     if svg is not None:
         _write_picture(architecture, svg, storage, length, batch)
         return

@@ -1,4 +1,4 @@
-"""nas space: print, count, sample, check and compare spaces of architectures."""
+"""nas space: prints, counts, samples, checks and compares spaces of architectures."""
 
 from __future__ import annotations
 
@@ -12,26 +12,61 @@ import typer
 from nas.cli.app import app
 from nas.cli.options import AsJson
 from nas.cli.output import note, print_json, say
+from nas.errors import UsageError
 
 if TYPE_CHECKING:
     from searchspace.space.space import Space
 
-space_app = typer.Typer(help="Print, count, sample and check spaces of architectures.", no_args_is_help=True)
-app.add_typer(space_app, name="space")
-
 HELP = "A space file, or a search file with a space."
-SpaceFile = Annotated[Path, typer.Argument(metavar="FILE", help=HELP, show_default=False)]
-OldFile = Annotated[Path, typer.Argument(metavar="OLD", help=HELP, show_default=False)]
-NewFile = Annotated[Path, typer.Argument(metavar="NEW", help=HELP, show_default=False)]
-Length = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Sequence length for constraints. Default: the length of the search file's task, or 1024.",
-        show_default=False,
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same samples.")]
+
+
+@app.command()
+def space(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=HELP, show_default=False)],
+    sample: Annotated[
+        int | None, typer.Option("--sample", "-n", min=1, help="Draw this many random architectures.")
+    ] = None,
+    check: Annotated[
+        int | None, typer.Option(min=1, help="Draw this many points, and count those that build and are within limits.")
+    ] = None,
+    contains: Annotated[
+        Path | None, typer.Option(metavar="OLD", help="List what FILE adds to this space, removes and renames.")
+    ] = None,
+    by: Annotated[
+        Literal["choices", "architectures"],
+        typer.Option(help="choices: draw each hole uniformly; architectures: draw each point with equal probability."),
+    ] = "choices",
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same samples.")] = 0,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Sequence length for constraints. Default: the length of the search file's task, or 1024.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a space with every default filled in and its exact number of points; or sample, check or compare it.
+
+    With --check it exits with 1 if no point builds and satisfies the constraints.
+
+    Example: nas space examples/spaces/quickstart.yaml -n 3 --by architectures
+    """
+    if sum(each is not None for each in (sample, check, contains)) > 1:
+        raise UsageError("Give one of --sample, --check and --contains.")
+    found = _load(file, length)
+    if sample is not None:
+        _sample(found, sample, seed, by, as_json)
+    elif check is not None:
+        _check(found, check, seed, as_json)
+    elif contains is not None:
+        _compare(_load(contains), found, as_json)
+    elif as_json:
+        print_json({"space": found.text(defaults=True), **_size(found)})
+    else:
+        say(found.text(defaults=True), end="")
+        note(str(found.size()))
 
 
 def _load(path: Path, length: int | None = None) -> Space:
@@ -57,51 +92,14 @@ def _load(path: Path, length: int | None = None) -> Space:
     return space if length is None else space.with_length(length)
 
 
-@space_app.command()
-def show(file: SpaceFile, as_json: AsJson = False) -> None:
-    """Print the space with every default filled in.
-
-    Example: nas space show examples/spaces/quickstart.yaml
-    """
-    space = _load(file)
-    if as_json:
-        print_json({"space": space.text(defaults=True), "size": _size(space)})
-    else:
-        say(space.text(defaults=True), end="")
-
-
 def _size(space: Space) -> dict[str, object]:
     size = space.size()
     return {"points": size.points, "discrete": size.discrete, "continuous": size.continuous}
 
 
-@space_app.command()
-def size(file: SpaceFile, as_json: AsJson = False) -> None:
-    """Count the points of the space exactly.
-
-    Example: nas space size examples/spaces/quickstart.yaml
-    """
-    space = _load(file)
-    print_json(_size(space)) if as_json else say(str(space.size()))
-
-
-@space_app.command()
-def sample(
-    file: SpaceFile,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of samples.")] = 1,
-    seed: Seed = 0,
-    by: Annotated[
-        Literal["choices", "architectures"],
-        typer.Option(help="choices: draw each hole uniformly; architectures: draw each point with equal probability."),
-    ] = "choices",
-    length: Length = None,
-    as_json: AsJson = False,
-) -> None:
-    """Draw random architectures that satisfy the constraints.
-
-    Example: nas space sample examples/spaces/quickstart.yaml -n 3 --by architectures
-    """
-    space, generator = _load(file, length), random.Random(seed)
+def _sample(space: Space, count: int, seed: int, by: Literal["choices", "architectures"], as_json: bool) -> None:
+    """Print random architectures that satisfy the constraints."""
+    generator = random.Random(seed)
     points = [space.sample(generator, by=by) for _ in range(count)]
     if as_json:
         print_json(
@@ -111,19 +109,9 @@ def sample(
         say("---\n".join(f"# {point.architecture.short}\n{point.architecture.text()}" for point in points), end="")
 
 
-@space_app.command()
-def check(
-    file: SpaceFile,
-    samples: Annotated[int, typer.Option(min=1, help="Number of points to draw.")] = 200,
-    seed: Seed = 0,
-    length: Length = None,
-    as_json: AsJson = False,
-) -> None:
-    """Draw points and count those that build and satisfy the constraints. Exits with 1 if there are none.
-
-    Example: nas space check examples/spaces/quickstart.yaml
-    """
-    space, generator = _load(file, length), random.Random(seed)
+def _check(space: Space, samples: int, seed: int, as_json: bool) -> None:
+    """Print how many of `samples` points build and satisfy the constraints. Exits with 1 if there are none."""
+    generator = random.Random(seed)
     refused: Counter[str] = Counter()
     kept = 0
     for _ in range(samples):
@@ -140,15 +128,11 @@ def check(
         raise typer.Exit(1)
 
 
-@space_app.command()
-def diff(old: OldFile, new: NewFile, as_json: AsJson = False) -> None:
-    """List what NEW adds to OLD, removes and renames, and whether NEW contains every point of OLD.
+def _compare(old: Space, new: Space, as_json: bool) -> None:
+    """Print what `new` adds to `old`, removes and renames, and whether it contains every point of `old`."""
+    from searchspace.space.spacediff import diff
 
-    Example: nas space diff small.yaml large.yaml
-    """
-    from searchspace.space.spacediff import diff as compare
-
-    found = compare(_load(old), _load(new))
+    found = diff(old, new)
     if as_json:
         print_json({"added": found.added, "removed": found.removed, "renamed": found.renamed, "larger": found.larger})
         return

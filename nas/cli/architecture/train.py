@@ -23,7 +23,7 @@ def train(
         int | None, typer.Option(min=1, help="Steps in all. Default: the recorded training, else 300.")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="A task, or your own task file. Default: the recorded one, else language_model.")
+        str | None, typer.Option(help="A task, or your own task file. Default: the recorded one, else one that suits.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Text files for language_model, e.g. 'books/*.txt'.")] = None,
     length: Annotated[int | None, typer.Option(min=1, help="Sequence length of the task.")] = None,
@@ -63,8 +63,10 @@ def train(
 
     Example: nas train quickstart:17 --steps 2000 --evaluate 500 --out trained
     """
+    from nas import architectures
     from nas.callbacks.registry import make
     from nas.errors import UsageError
+    from nas.tasks.fields import suited
     from nas.trained import recorded, settings, training, weights
 
     options = {key: value for key, value in (("data", data), ("length", length)) if value is not None}
@@ -74,6 +76,8 @@ def train(
         raise UsageError("Give either --resume or --from WEIGHTS.")
     resumes = resume and out is not None and (out / recorded.TRAINING).is_file()
     before = recorded.find(str(out)) if resumes else None
+    if before is None and task is None and architectures.in_zoo(architecture):
+        task = suited(architectures.find(architecture))
     record = recorded.find(architecture, storage, lambda: settings.prepared(before, task, options))
     if before is not None:
         record = settings.continued(record, before)

@@ -1,4 +1,4 @@
-"""nas latency serve: a machine outside the cluster finds latencies for a study."""
+"""nas latency: a machine outside the cluster measures latencies for a study."""
 
 from __future__ import annotations
 
@@ -10,17 +10,9 @@ from nas.cli.app import app
 from nas.cli.options import AsJson, Storage, StudyName
 from nas.cli.output import note, print_rows
 
-latency_app = typer.Typer(help="Latencies on machines outside the cluster.", no_args_is_help=True)
-app.add_typer(latency_app, name="latency")
 
-
-@latency_app.callback()
-def _group() -> None:
-    """With one command alone, Typer would not ask for its name."""
-
-
-@latency_app.command()
-def serve(
+@app.command()
+def latency(
     study: StudyName,
     machine: Annotated[
         str | None,
@@ -50,7 +42,7 @@ def serve(
     the objectives that its file leaves to this machine. If the machine goes away, the search goes on; the same command
     then measures what is missing, also after the end of the search.
 
-    Example: nas latency serve quickstart --machine laptop --storage postgresql://user@host/nas
+    Example: nas latency quickstart --machine laptop --storage postgresql://user@host/nas
     """
     from nas import location
     from nas.engine import rescoring

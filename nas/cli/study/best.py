@@ -1,4 +1,4 @@
-"""nas best: prints the best trials of a study."""
+"""nas best: prints the best trials of a study, or its Pareto front."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ def best(
     study: StudyName,
     objective: Annotated[str | None, typer.Option(help="The objective to sort by; default: the study's first.")] = None,
     limit: Limit = 10,
+    pareto: Annotated[
+        bool, typer.Option("--pareto", help="The whole Pareto front, of the trials that were trained longest.")
+    ] = False,
     storage: Storage = None,
     as_json: AsJson = False,
 ) -> None:
@@ -29,9 +32,13 @@ def best(
     from nas.report import summary, trials
 
     store, found = location.open_existing(study, storage)
+    empty = "No trial has finished yet."
     with store:
-        rows = trials.rows(store, found, trials.best(store, found, objective, limit))
+        chosen = trials.front(store, found) if pareto else trials.best(store, found, objective, limit)
+        rows = trials.rows(store, found, chosen)
+        if pareto and not rows:
+            empty = trials.why_no_front(store, found)
         waiting = summary.pending(store, found)
-    print_rows(rows if as_json else trials.shown(rows), as_json, empty="No trial has finished yet.")
+    print_rows(rows if as_json else trials.shown(rows), as_json, empty=empty)
     for each in waiting:
         note(each)

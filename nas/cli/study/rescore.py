@@ -29,7 +29,7 @@ def rescore(
 
     The values count for the Pareto front from then on. Trials that have a value keep it, so the same command continues
     after an interrupt. The search file stays as it is: trials that a later search adds get the value from this command.
-    `nas latency serve` does the same while the search runs elsewhere.
+    `nas latency` does the same while the search runs elsewhere.
 
     Example: nas rescore quickstart --objective '{latency: {phase: decode, length: 512, name: laptop_ms}}'
     """

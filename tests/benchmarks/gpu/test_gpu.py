@@ -130,8 +130,8 @@ tuner.replay.record.main(["softmax", "--device", "cpu", "--folder", sys.argv[1],
 import nas.latency.runs, nas.runners.inline
 from nas.training import standalone
 from searchspace import zoo
-trained = standalone.train_suited(zoo.load("transformer_decoder", "tiny"), steps=1)
-assert trained.outcome.failure is None, trained.outcome.failure
+outcome = standalone.train(zoo.load("transformer_decoder", "tiny").text(), "language_model", steps=1)
+assert outcome.failure is None, outcome.failure
 """
 OTHERS = ("ray", "optuna", "sqlalchemy", "alembic", "pydantic", "typer", "rich", "scipy", "sklearn", "safetensors")
 

@@ -32,7 +32,7 @@ def test_lines_that_are_not_shown_are_counted(tmp_path):
 
     assert len(found["tables"]["layers"]["rows"]) == 400 and found["lines"] == 451
     assert "Lines 1 to 400 of 451. Different lines that are not shown: 30. All lines" in page
-    assert f"<code>nas compare a:0 a:1 --storage {tmp_path}/a.db</code>" in page
+    assert f"<code>nas show a:0 a:1 --storage {tmp_path}/a.db</code>" in page
 
 
 def test_without_torch_the_texts_are_aligned(tmp_path):

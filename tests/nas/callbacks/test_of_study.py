@@ -87,24 +87,7 @@ def test_an_interrupted_trial_and_one_that_was_trained_further_are_written_whole
     assert list(told(store, found, names, tmp_path)) == []
 
 
-def test_a_final_has_a_folder_of_its_own_unless_an_earlier_version_wrote_one(study, tmp_path):
+def test_a_final_has_a_folder_of_its_own(study):
     store, found = study
     final = dataclasses.replace(store.trial(found.id, 0), number=FIRST_FINAL + 1, place=1, purpose="final")
-    assert of_study._name_of_folder(tmp_path, final) == "final-00002"
-    earlier = dataclasses.replace(final, number=7)
-    assert of_study._name_of_folder(tmp_path, earlier) == "final-00002"
-    (tmp_path / "trial-00007").mkdir()
-    assert of_study._name_of_folder(tmp_path, earlier) == "trial-00007"
-
-
-def test_a_folder_of_another_study_or_with_a_damaged_list_is_refused(study, tmp_path):
-    store, found = study
-    assert list(told(store, found, ["csv"], tmp_path, trials=[1])) == [(1, "csv")]
-    with pytest.raises(UsageError, match="another study"):
-        list(told(store, dataclasses.replace(found, name="other"), ["csv"], tmp_path))
-    (tmp_path / TOLD).write_text('{"csv": [0, 1]}')  # of an earlier release
-    assert list(told(store, found, ["csv"], tmp_path)) == []
-    for text in ("{", "[]"):
-        (tmp_path / TOLD).write_text(text)
-        with pytest.raises(UsageError, match=r"told\.json"):
-            list(told(store, found, ["csv"], tmp_path))
+    assert of_study._name_of_folder(final) == "final-00002"

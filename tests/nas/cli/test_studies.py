@@ -1,4 +1,4 @@
-"""nas studies, nas curves, nas table, nas delete, and --set."""
+"""nas status, nas table, nas delete, and --set."""
 
 import csv
 import importlib.util
@@ -14,23 +14,23 @@ from nas import doctor
 
 
 def test_studies_lists_every_database_of_the_default_folder(study, nas, tmp_path, monkeypatch):
-    (row,) = nas("studies", "--json").json()
+    (row,) = nas("status", "--json").json()
 
     assert (row["study"], row["trials"], row["state"]) == ("tiny", 4, "ended")
-    assert nas("studies", "--storage", study.storage, "--json").json()[0]["study"] == "tiny"
+    assert nas("status", "--storage", study.storage, "--json").json()[0]["study"] == "tiny"
     monkeypatch.chdir(tmp_path)
-    assert "no study yet" in nas("studies").err
+    assert "no study yet" in nas("status").err
 
 
 def test_curves_shows_the_losses_of_the_training(study, nas):
     best = nas("best", "tiny", "--limit", "1", "--json").json()[0]["trial"]
-    (shown,) = nas("curves", "tiny", "--limit", "1", "--json").json()
-    every = nas("curves", "tiny", "--all", "--json").json()
+    (shown,) = nas("table", "tiny", "--curves", "--trial", best, "--json").json()
+    every = nas("table", "tiny", "--curves", "--all", "--json").json()
 
     assert shown["trial"] == best
     assert [step for step, _ in shown["curve"]] == [1, 2]
     assert {each["trial"] for each in every} >= {0, 1, 2, 3}
-    assert "training loss" in nas("curves", "tiny", "--trial", best).out
+    assert "training loss" in nas("table", "tiny", "--curves", "--trial", best).out
 
 
 def test_a_table_has_a_row_for_every_trial(study, nas, tmp_path):
@@ -77,7 +77,7 @@ def test_a_table_says_what_the_other_commands_say_of_a_trial_that_has_not_ended(
     time.sleep(0.05)
     told = nas("show", "tiny:0", "--json").json()["trial"]
     (row,) = nas("table", "tiny", "--json").json()
-    assert nas("studies", "--json").json()[0]["state"] == nas("status", "tiny", "--json").json()["activity"]
+    assert nas("status", "--json").json()[0]["state"] == nas("status", "tiny", "--json").json()["activity"]
     assert (row["state"], row["activity"]) == (told["state"], told["activity"]) == ("running", "interrupted")
 
 
@@ -106,7 +106,7 @@ def test_set_changes_values_of_the_search_file(files, nas):
     ended = nas("search", "tiny.yaml", *changes, "--quiet", "--json")
 
     assert ended.code == 0
-    (row,) = nas("studies", "--json").json()
+    (row,) = nas("status", "--json").json()
     assert (row["study"], row["trials"]) == ("other", 1)
     items = ["--set", "objectives.1=parameters", "--set", "space={kind: decoder, width: 8, body: [attention]}"]
     items += ["--set", "space.body.0={attention: {heads: 2}}", "--set", "control=null", "--set", "study=more"]
@@ -147,7 +147,7 @@ def test_delete_removes_one_study_with_its_checkpoints_and_leaves_the_others(fil
     assert ended.json() == {"study": "one", "trials": 1, "checkpoints": ended.json()["checkpoints"]}
     assert not list((files / "runs/one").rglob("*.pt"))
     assert list((files / "runs/two").rglob("*.pt")) == kept != []
-    assert [row["study"] for row in nas("studies", "--storage", "both.db", "--json").json()] == ["two"]
+    assert [row["study"] for row in nas("status", "--storage", "both.db", "--json").json()] == ["two"]
     assert nas("best", "two", "--storage", "both.db", "--json").json()
     assert nas("doctor", "--storage", "both.db").code in (0, 1)
     assert nas("delete", "one", "--storage", "both.db", "--yes").code == 2

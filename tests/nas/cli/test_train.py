@@ -120,7 +120,7 @@ def test_a_file_gets_the_fields_that_it_leaves_out_from_the_task(study, nas):
     assert nas("train", "left_out.yaml", "--task", "digits", "--steps", 1).code == 0
     Path("left_out.yaml").write_text("{kind: decoder, width: 8, body: attention}")
     said = "needs 'vocabulary' (a whole number). A search fills it in from its task, and `nas train` from --task. "
-    for command in (["show"], ["profile"], ["compare", "gru:tiny"]):
+    for command in (["show"], ["profile"], ["show", "gru:tiny"]):
         ended = nas(*command, "left_out.yaml")
         assert (ended.code, said + "Other commands need it in the file" in ended.err) == (2, True)
 

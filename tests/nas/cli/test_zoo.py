@@ -1,4 +1,4 @@
-"""nas zoo: what is there, printed, built and trained."""
+"""nas zoo: what is there, printed and trained."""
 
 import pytest
 
@@ -7,41 +7,30 @@ from searchspace.model.architecture import Architecture
 
 
 def test_the_zoo_is_listed_with_its_sizes(nas):
-    rows = nas("zoo", "list", "--json").json()
+    rows = nas("zoo", "--json").json()
 
     assert [row["name"] for row in rows] == zoo.names()
     assert all(row["parameters"] > 0 and row["description"] and "tiny" in row["sizes"] for row in rows)
-    assert "transformer_modern" in nas("zoo", "list").out
+    assert "transformer_modern" in nas("zoo").out
 
 
 def test_a_file_of_the_zoo_is_printed_as_it_is_and_other_sizes_as_what_they_come_to(nas):
-    assert nas("zoo", "show", "transformer_modern").out == zoo.text("transformer_modern")
-    assert nas("zoo", "show", "transformer_modern", "--json").json()["text"] == zoo.text("transformer_modern")
-    tiny = Architecture.parse(nas("zoo", "show", "transformer", "--size", "tiny").out)
+    assert nas("zoo", "transformer_modern").out == zoo.text("transformer_modern")
+    assert nas("zoo", "transformer_modern", "--json").json()["text"] == zoo.text("transformer_modern")
+    tiny = Architecture.parse(nas("zoo", "transformer", "--size", "tiny").out)
     assert tiny == zoo.load("transformer", "tiny")
 
 
-def test_an_architecture_of_the_zoo_is_built_on_a_device_that_takes_no_memory(nas):
-    built = nas("zoo", "build", "transformer", "--device", "meta", "--json").json()
-    assert built["parameters"] == 63_045_632
-    assert built["hash"] == zoo.load("transformer").hash
-    assert "63,045,632" in nas("zoo", "build", "transformer", "--device", "meta").out
-
-
 def test_an_architecture_of_the_zoo_is_trained_on_a_task_that_suits_it(nas):
-    (row,) = nas("zoo", "train", "transformer", "--steps", "12", "--json").json()
-    assert (row["name"], row["task"], row["steps"]) == ("transformer", "reversal", 12)
-    assert row["lower"]
-    assert row["last_loss"] < row["first_loss"]
+    trained = nas("train", "transformer:tiny", "--steps", "2", "--length", "8")
+    assert trained.code == 0 and "task: reversal" in trained.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", "transformer_moder"], "Did you mean 'transformer_modern'?"),
-        (["show", "transformer", "--size", "tyni"], "transformer has no size 'tyni'. Did you mean 'tiny'?"),
-        (["build", "transformer", "--size", "tyni"], "It has: base, tiny, big."),
-        (["train", "transformr"], "Did you mean 'transformer'?"),
+        (["transformer_moder"], "Did you mean 'transformer_modern'?"),
+        (["transformer", "--size", "tyni"], "transformer has no size 'tyni'. Did you mean 'tiny'?"),
     ],
 )
 def test_a_wrong_name_or_size_is_answered_with_the_nearest(arguments, said, nas):

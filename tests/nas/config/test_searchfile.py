@@ -473,7 +473,7 @@ def test_a_space_is_no_search_file_and_the_error_says_what_is(tmp_path):
     (tmp_path / "space.yaml").write_text("kind: decoder\nwidth: !choice [8, 16]\nbody: attention\n")
     with pytest.raises(UsageError, match=r"space\.yaml:1: this file is a space .* not a search file") as caught:
         searchfile.load(tmp_path / "space.yaml")
-    assert "space: FILE" in str(caught.value) and "nas space check FILE" in str(caught.value)
+    assert "space: FILE" in str(caught.value) and "nas space FILE" in str(caught.value)
 
 
 def test_a_search_file_and_its_space_are_read_once(tmp_path, monkeypatch):

@@ -143,16 +143,16 @@ def test_a_machine_is_named_as_a_shell_reads_it(describe, search):
     with search(describe(objectives=f"[loss, {on}]", budget="{trials: 1}")).store as store:
         (waits,) = summary.pending(store, store.study("tried"))
         place = store.database.url.database
-    assert waits.endswith(f": nas latency serve tried --machine 'my laptop' --storage {place}")
+    assert waits.endswith(f": nas latency tried --machine 'my laptop' --storage {place}")
 
 
-@pytest.mark.parametrize("command", ["best", "pareto", "status"])
+@pytest.mark.parametrize("command", ["best", "status"])
 def test_commands_say_which_values_wait_for_a_machine(describe, search, capsys, command):
     config = describe(objectives=f"[loss, {ON}]", budget="{trials: 2}")
     search(config).close()
     with contextlib.suppress(SystemExit):
         run([command, "tried", "--storage", config.storage])
-    assert "laptop_ms: 2 trials wait for the machine laptop: nas latency serve tried" in "".join(capsys.readouterr())
+    assert "laptop_ms: 2 trials wait for the machine laptop: nas latency tried" in "".join(capsys.readouterr())
 
 
 @pytest.mark.usefixtures("measured_once")
@@ -163,7 +163,7 @@ def test_a_machine_that_has_found_what_it_can_does_not_say_that_all_values_are_k
     said = []
     for _ in range(2):
         with contextlib.suppress(SystemExit):
-            run(["latency", "serve", "tried", "--machine", "laptop", "--storage", config.storage])
+            run(["latency", "tried", "--machine", "laptop", "--storage", config.storage])
         said.append(capsys.readouterr().err)
     assert "trial 0: laptop_ms" in said[0] and "Left out: objective gpu_ms" in said[1]
     assert said[1].endswith("No value was missing that this machine can find.\n")

@@ -15,7 +15,7 @@ print(*sorted(sys.modules))
 """
 
 
-READING = ("status", "best", "pareto", "table", "curves", "studies")  # commands that read a study and compute nothing
+READING = ("status", "best", "table")  # commands that read a study and compute nothing
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ OBJECTIVES = f"[loss, {MEASURED % ('prefill', 'laptop', 'laptop')}, {MEASURED % 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """`machine(name, url)`: starts `nas latency serve` in another process: a fork, which saves the imports."""
+    """`machine(name, url)`: starts `nas latency` in another process: a fork, which saves the imports."""
     monkeypatch.setattr(rescoring, "SECONDS", 0.1)
     started = []
 
@@ -39,7 +39,7 @@ def machine(monkeypatch):
             process = os.fork()
         if process == 0:
             try:
-                run(["latency", "serve", "tried", "--machine", name, "--storage", url, *more])
+                run(["latency", "tried", "--machine", name, "--storage", url, *more])
             except SystemExit as ended:
                 os._exit(ended.code or 0)
             finally:
@@ -85,7 +85,7 @@ def test_two_machines_measure_for_one_search_and_one_comes_late(url, describe, s
         assert all(each.values["laptop_ms"] > 0 and "board_ms" not in each.values for each in every)
         assert [each.state for each in every] == ["complete"] * 5
         (waits,) = summary.pending(store, study)
-        begins = "board_ms: 5 trials wait for the machine board: nas latency serve tried --machine board --storage "
+        begins = "board_ms: 5 trials wait for the machine board: nas latency tried --machine board --storage "
         assert waits == begins + shlex.quote(option(store.database.url))
         status = overview.status(store, study)
         assert status.to_dict()["pending"] == [waits] and f"pending   {waits}" in status.to_text().splitlines()
@@ -116,5 +116,5 @@ def test_a_machine_that_no_objective_names_is_refused(describe, search, capsys):
         ([], "Give either --machine or --objective."),
     ):
         with pytest.raises(SystemExit) as stopped:
-            run(["latency", "serve", "tried", "--storage", config.storage, *words])
+            run(["latency", "tried", "--storage", config.storage, *words])
         assert stopped.value.code == 2 and message in capsys.readouterr().err
