@@ -71,7 +71,7 @@ def pending(store: Reader, study: Study) -> list[str]:
         if missing := sum((each.number, rung) not in known for each in trained):
             found.append(
                 f"{name}: {plural(missing, 'trial')} wait{'s' if missing == 1 else ''} for the machine {machine}: "
-                f"{_command(store, study, 'latency', 'serve', study.name, '--machine', machine)}"
+                f"{_command(store, study, 'latency', study.name, '--machine', machine)}"
             )
     return found
 
