@@ -119,6 +119,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         _check_kernels(words)
         with uncollected():
             discover(words[0] if words else None)  # all of them if an option is first
+        if "--json" in words:
+            from nas.cli.output import only_json
+
+            only_json()
         try:
             command()(args=arguments, prog_name="nas")
         finally:

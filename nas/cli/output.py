@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
+from contextlib import suppress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,10 +24,30 @@ def say(text: str, end: str = "\n") -> None:
     print(visible(text), end=end)
 
 
+_only_json: int | None = None  # a copy of the standard output, once nothing but JSON may be written to it
+
+
+def only_json() -> None:
+    """From now on only `print_json` writes to the standard output. What a task, a library or a process that this one
+    starts prints there goes to the standard error.
+    """
+    global _only_json
+    if _only_json is None and sys.stdout is sys.__stdout__:
+        with suppress(OSError):  # one of them is closed
+            sys.stdout.flush()
+            _only_json = os.dup(1)
+            os.dup2(2, 1)
+
+
 def print_json(value: Any) -> None:
     """Print `value` as JSON: dates and paths as text, numbers that are not finite as null."""
     text = json.dumps(_plain(value), indent=2, default=str, ensure_ascii=False, allow_nan=False)
-    print(visible_json(text))
+    if _only_json is None:
+        print(visible_json(text))
+        return
+    left = f"{visible_json(text)}\n".encode(errors="replace")
+    while left:
+        left = left[os.write(_only_json, left) :]
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], as_json: bool, *, empty: str = "Nothing yet.") -> None:
