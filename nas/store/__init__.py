@@ -9,72 +9,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nas.store.endings import Ending
-    from nas.store.opening import open_reader, open_store
-    from nas.store.reading import Reader
-    from nas.store.records import (
-        FINAL,
-        MAIN,
-        PURPOSES,
-        Mark,
-        Measurement,
-        Owner,
-        Pace,
-        Refusal,
-        RungResult,
-        SpaceVersion,
-        StoredVerdict,
-        Study,
-        Trained,
-        Trial,
-        TrialAdded,
-        TrialCount,
-        TrialRefused,
-        TrialState,
-        Unit,
-        UnitKind,
-        UnitState,
-    )
-    from nas.store.store import Store
-
-__all__ = [
-    "FINAL",
-    "MAIN",
-    "PURPOSES",
-    "Ending",
-    "Mark",
-    "Measurement",
-    "Owner",
-    "Pace",
-    "Reader",
-    "Refusal",
-    "RungResult",
-    "SpaceVersion",
-    "Store",
-    "StoredVerdict",
-    "Study",
-    "Trained",
-    "Trial",
-    "TrialAdded",
-    "TrialCount",
-    "TrialRefused",
-    "TrialState",
-    "Unit",
-    "UnitKind",
-    "UnitState",
-    "open_reader",
-    "open_store",
-]
+    from nas.store.endings import Ending as Ending
+    from nas.store.opening import open_reader as open_reader
+    from nas.store.opening import open_store as open_store
+    from nas.store.reading import Reader as Reader
+    from nas.store.records import FINAL as FINAL
+    from nas.store.records import MAIN as MAIN
+    from nas.store.records import PURPOSES as PURPOSES
+    from nas.store.records import Mark as Mark
+    from nas.store.records import Measurement as Measurement
+    from nas.store.records import Owner as Owner
+    from nas.store.records import Pace as Pace
+    from nas.store.records import Refusal as Refusal
+    from nas.store.records import RungResult as RungResult
+    from nas.store.records import SpaceVersion as SpaceVersion
+    from nas.store.records import StoredVerdict as StoredVerdict
+    from nas.store.records import Study as Study
+    from nas.store.records import Trained as Trained
+    from nas.store.records import Trial as Trial
+    from nas.store.records import TrialAdded as TrialAdded
+    from nas.store.records import TrialCount as TrialCount
+    from nas.store.records import TrialRefused as TrialRefused
+    from nas.store.records import TrialState as TrialState
+    from nas.store.records import Unit as Unit
+    from nas.store.records import UnitKind as UnitKind
+    from nas.store.records import UnitState as UnitState
+    from nas.store.store import Store as Store
 
 _ELSEWHERE = {"Ending": "endings", "Reader": "reading", "Store": "store"}
 _ELSEWHERE |= dict.fromkeys(("open_reader", "open_store"), "opening")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'records')}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -35,17 +35,8 @@ class Ending(StrEnum):
 
 _UNIT = (
     select(
-        unit.c.study_id,
-        unit.c.trial_id,
-        unit.c.kind,
-        unit.c.rung,
-        unit.c.steps,
-        unit.c.state,
-        unit.c.owner,
-        unit.c.attempts,
-        unit.c.released,
-        unit.c.sequence,
-        unit.c.token,
+        *unit.c["study_id", "trial_id", "kind", "rung", "steps", "state", "owner"],
+        *unit.c["attempts", "released", "sequence", "token"],
         type_coerce(now(), Moment).label("time"),
     )
     .where(unit.c.id == bindparam("unit_id"))
