@@ -275,8 +275,7 @@ def _timed(
 
 
 def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
-    """A unit of a few steps, after a warm-up."""
-    from nas.training.unit import run, warm_up
+    """A unit of a few steps, after a warm-up. It runs in a child if there is code of the user, which may crash."""
 
     def unit(steps: int) -> Work:
         return Work(
@@ -297,8 +296,26 @@ def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
             blocks=config.blocks,
         )
 
-    outcome = warm_up(unit(1))
-    return outcome if outcome.failure is not None else run(unit(TIMED_STEPS))
+    units = unit(1), unit(TIMED_STEPS)
+    if config.task_source is None and not config.blocks:
+        return _run(*units)
+    from nas.child import Child, Died
+    from nas.runners._process import why_ended
+
+    child = Child()
+    try:
+        return child.call(_run, *units)
+    except Died as error:
+        return Outcome(trial=0, rung=0, seconds=0.0, failure=why_ended(error.death))
+    finally:
+        child.kill()
+
+
+def _run(first: Work, second: Work) -> Outcome:
+    from nas.training.unit import run, warm_up
+
+    outcome = warm_up(first)
+    return outcome if outcome.failure is not None else run(second)
 
 
 def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, SearchConfig]:
