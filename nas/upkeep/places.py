@@ -51,9 +51,16 @@ def checkpoint_folder(folder: str | None) -> Path | None:
 
 def check_checkpoints(folder: str | None) -> None:
     """Raise UsageError if no checkpoint could be written to `folder`, as far as that is known without trying it."""
-    place = checkpoint_folder(folder)
-    if folder is not None and place is not None and (why := _obstacle(place)):
+    if folder is None:
+        return
+    if (place := checkpoint_folder(folder)) is not None and (why := _obstacle(place)):
         raise _unusable(folder, why)
+    import fsspec  # not at the top, because commands that only read do not need it
+
+    try:
+        fsspec.get_filesystem_class(folder.partition("://")[0].split("::")[-1] if "://" in folder else "file")
+    except (ImportError, ValueError) as error:  # a package that is missing, or an unknown protocol
+        raise _unusable(folder, str(error).rstrip(".")) from None
 
 
 def make_checkpoints(folder: str | None, study: str, storage: str) -> None:
@@ -64,7 +71,7 @@ def make_checkpoints(folder: str | None, study: str, storage: str) -> None:
     check_checkpoints(folder)
     if folder is None:
         return
-    import fsspec  # not at the top, because commands that only read do not need it
+    import fsspec
 
     place = checkpoint_folder(folder)
     try:

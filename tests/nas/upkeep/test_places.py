@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ def test_a_file_that_can_be_no_database_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"The study database .* cannot be made: /.*/file is not a folder"):
         check_storage(str(tmp_path / "file" / "s.db"))
+
+
+def test_a_protocol_that_is_unknown_or_whose_package_is_not_installed_is_named_by_a_plan(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    for url, why in (("foo://x", "Protocol not known: foo"), ("simplecache::s3://x", "Install s3fs to access S3")):
+        with pytest.raises(UsageError, match=f"cannot be used: {why}"):
+            check_checkpoints(url)
 
 
 def test_a_check_makes_nothing_and_a_folder_that_only_others_may_write_to_is_named(tmp_path, monkeypatch):
