@@ -87,8 +87,9 @@ def make_checkpoints(folder: str | None, study: str, storage: str) -> None:
 def is_owned(folder: str, study: str, database: URL) -> bool:
     """Whether `database` keeps the checkpoints of `study` in `folder`, or no other one does.
 
-    A copy of a database that goes on by itself writes to the folder of the original, and must remove nothing there. If
-    the file that the folder's note names is gone, the database was moved. Raises Unreachable.
+    A copy of a file that goes on by itself writes to the folder of the original, and must remove nothing there. If the
+    file that the folder's note names is gone, the database was moved. A server has many URLs, so one that the note
+    names is taken as this database. Raises Unreachable.
     """
     import fsspec
 
@@ -96,7 +97,7 @@ def is_owned(folder: str, study: str, database: URL) -> bool:
         system, path = fsspec.core.url_to_fs(folder)
         note = f"{path}/{_note(study)}"
         found = system.cat_file(note).decode() if system.exists(note) else ""
-    return found in ("", _name(database)) or not ("://" in found or Path(found).exists())
+    return found in ("", _name(database)) or "://" in found or not Path(found).exists()
 
 
 def forget(folder: str, study: str) -> None:

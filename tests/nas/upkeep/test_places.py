@@ -106,7 +106,9 @@ def test_a_folder_belongs_to_the_database_that_used_it_first(folder, tmp_path):
     assert owned(first) and not owned(second) and owned(second, "another study")
     Path(tmp_path / "link.db").symlink_to(first)
     assert owned(tmp_path / "link.db")
+    assert not is_owned(folder, "my study", make_url("postgresql://host/copy"))
     first.unlink()
     assert owned(second), "the first was moved or removed"
     forget(folder, "my study")
-    assert owned(second)
+    make_checkpoints(folder, "my study", "postgresql://host/name")
+    assert owned(first) and is_owned(folder, "my study", make_url("postgresql://alias/name"))
