@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dashboards.explorer.process import Worker
-from dashboards.figures.outline import Line
+from dashboards.figures.architecture import Line
 from nas.latency import stored
 from nas.store import Reader
 

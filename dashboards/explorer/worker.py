@@ -1,4 +1,4 @@
-"""Answers requests about architectures and spaces, computed with the blocks of searchspace.
+"""Answers requests of pages with the blocks of searchspace: plain data in, plain data out.
 
 It is a separate process for two reasons. Importing the blocks imports torch, which the server does not need. And if a
 text takes too long, the process can be ended.
@@ -11,18 +11,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from dashboards.figures.outline import MOST_LINES, line_of
+from dashboards.figures.architecture import MOST_LINES, lines_of_rows
 from searchspace import zoo
 from searchspace.cost import Shape
 from searchspace.errors import Problem, SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.model.drawing import rows
-from searchspace.model.layers import aligned
 from searchspace.space.point import Point
 from searchspace.space.space import Space
 
 OF_STUDY = "the space of the study"
-MOST_PROBLEMS = 2000  # that the page of the tuner lists
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
@@ -40,38 +38,8 @@ def show(asked: dict[str, Any]) -> dict[str, Any]:
         return {"space": True, "holes": len(space.dimensions), "size": str(space.size())}
     architecture = Architecture.parse(asked["text"], "text")
     shape = Shape(length=asked["length"], halting_steps=asked.get("depth"))
-    lines = [asdict(line_of(row)) for row in rows(architecture, shape)[:MOST_LINES]]
+    lines = [asdict(line) for line in lines_of_rows(rows(architecture, shape))]
     return {"space": False, "hash": architecture.hash, "lines": lines}
-
-
-def align(asked: dict[str, Any]) -> dict[str, Any]:
-    """The lines of the architectures in `texts` side by side, as `nas show` shows them. Raises SpaceError."""
-    return {"lines": [asdict(line) for line in aligned([Architecture.parse(text) for text in asked["texts"]])]}
-
-
-def differing(asked: dict[str, Any]) -> dict[str, Any]:
-    """In how many lines each of `others` differs from `text`; None if it is not an architecture. Raises SpaceError."""
-    own = Architecture.parse(asked["text"], "text")
-
-    def count(other: str) -> int | None:
-        try:
-            return sum(line.differs for line in aligned([own, Architecture.parse(other)]))
-        except SpaceError:
-            return None
-
-    return {"counts": [count(other) for other in asked["others"]]}
-
-
-def length(asked: dict[str, Any]) -> dict[str, Any]:
-    """The length of a built-in task with these options; {} for other tasks, because their code is not run here."""
-    from nas import tasks  # imports what trains
-    from nas.tasks.own import TaskProblem
-
-    try:
-        known = asked["task"] in tasks.names()
-        return {"length": tasks.load({asked["task"]: asked["options"]}).shape.length} if known else {}
-    except TaskProblem:
-        return {}
 
 
 def pieces(asked: dict[str, Any]) -> dict[str, Any]:
@@ -105,24 +73,6 @@ def serves(asked: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, LookupError):
         found = None
     return {"choice": str(found.choice), "why": found.why} if found else {}
-
-
-def measured(asked: dict[str, Any]) -> dict[str, Any]:
-    """The measurements of a problem in the user's data folder. Without an operation: all its problems with their
-    counts."""
-    from kernels.dispatch.tuned import data_folder
-    from nas.store import open_reader
-    from tuner.search.results import FILE, FORGOTTEN  # imports the tuner
-
-    if not (file := data_folder() / FILE).is_file():
-        return {"rows": [], "left": 0, "devices": {}}
-    with open_reader(file) as reader:
-        if operation := asked["operation"]:
-            some = reader.measurements(operation, problem=asked["problem"] or None)
-            rows = [asdict(row) for row in some if row.failure != FORGOTTEN]
-        else:
-            rows = [asdict(row) for row in reader.measured(MOST_PROBLEMS)]
-        return {"rows": rows, "left": 0, "devices": reader.devices()}
 
 
 def sample(asked: dict[str, Any]) -> dict[str, Any]:
@@ -168,12 +118,8 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "show": show,
-    "align": align,
-    "differing": differing,
-    "length": length,
     "pieces": pieces,
     "serves": serves,
-    "measured": measured,
     "sample": sample,
     "mutate": mutate,
     "crossover": crossover,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dashboards.figures.marks import element, label
-from dashboards.figures.outline import Line
 from nas.report.tables import short, size
+from searchspace.lines import Row
 
 LINE, GAP, INDENT, MARGIN, LETTER, BAR = 24, 5, 14, 8, 7.6, 90
 HEAD, COLUMN = 20, 88  # pixels: the height of the column names, and the width of a column of numbers
@@ -19,6 +20,39 @@ STYLE = (
     ".f-attention{color:#0072b2}.f-convolution{color:#009e73}.f-recurrence{color:#d55e00}.f-feedforward{color:#b8860b}"
     ".f-norm,.f-none{color:#667080}.f-position{color:#aa4499}"
 )
+
+
+MOST_LINES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of the tree. count: how many copies follow one another. cost: by name, {} if it is unknown."""
+
+    depth: int
+    label: str
+    family: str = ""
+    count: int = 1
+    cost: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The line without its costs."""
+        return f"{'| ' * self.depth}{self.label}{f' x {self.count}' if self.count > 1 else ''}"
+
+
+def lines_of_rows(rows: Sequence[Row]) -> list[Line]:
+    """The lines of a drawing; the last one says if there are more."""
+    more = len(rows) - MOST_LINES
+    cut = [Line(depth=0, label=f"{more:,} more lines")] if more > 0 else []
+    return [_line(row) for row in rows[:MOST_LINES]] + cut
+
+
+def _line(row: Row) -> Line:
+    cost: dict[str, float] = {"flops": row.cost.expected_flops, "parameters": row.cost.parameters}
+    cost["state_bytes"] = row.cost.state_bytes
+    family = row.family if row.family not in ("combinators", "models", "backbones") else ""
+    return Line(depth=row.depth, label=row.label, family=family, count=row.count, cost=cost)
 
 
 def architecture_svg(lines: Sequence[Line], shade: str = "flops", *, alone: bool = False, title: str = "") -> str:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from dashboards.analysis.layers import aligned
+from dashboards.analysis.layers import aligned, lines_of
 from dashboards.figures.labels import labelled, written
 from dashboards.figures.progress import curves_figure
 from dashboards.server.parameters import NotFound
-from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Ask, Column, Table, View, crumbs
-from nas.location import command
 from nas.numbers import address_of, name_of
-from nas.store import Trial
-from searchspace.lines import AlignedLayer
 
 MOST = 6
-MOST_LINES = 400
 
 
 def view(ask: Ask) -> View:
@@ -29,7 +24,9 @@ def view(ask: Ask) -> View:
             raise NotFound(f"This study has no {name_of(number)}.")
     names = {number: name_of(number).capitalize() for number in numbers}
     trials = [study.reader.trial(study.study.id, number) for number in numbers]
-    lines, problem = _lines(ask, trials)
+    drawn = [lines_of(study, ask.worker, trial) for trial in trials]
+    problem = next((problem for lines, problem in drawn if not lines), "")
+    lines = aligned([lines for lines, _ in drawn]) if trials else []
     scores = list(dict.fromkeys(name for trial in trials for name in trial.values))
     heads = [Column(str(number), names[number]) for number in numbers]
     values = [
@@ -47,18 +44,16 @@ def view(ask: Ask) -> View:
     curves = {names[number]: study.reader.curve(study.study.id, number) for number in numbers}
     layers = [
         {"place": line.place, "differs": line.differs, **{str(n): text for n, text in zip(numbers, line.texts)}}
-        for line in lines[:MOST_LINES]
+        for line in lines
     ]
     title = ", ".join(name_of(number).removeprefix("trial ") for number in numbers)
     numeric = [Column(head.key, head.label, "number") for head in heads]
     return View(
         template="compare.html",
         title=f"Compare {title}".strip(),
-        values={"trials": numbers, "problem": problem, "lines": len(lines)},
+        values={"trials": numbers, "problem": problem},
         shown={
             "address": study.address,
-            "hidden": lines[MOST_LINES:],
-            "command": _command(study, trials),
             "links": [(address_of(number), names[number]) for number in numbers],
         },
         tables={
@@ -73,24 +68,6 @@ def view(ask: Ask) -> View:
         is_live=True,
         is_settled=not problem,
     )
-
-
-def _lines(ask: Ask, trials: Sequence[Trial]) -> tuple[list[AlignedLayer], str]:
-    """The lines of the architectures, and what is wrong with them."""
-    if not trials:
-        return [], ""
-    found, unreadable = open_or_none(lambda: aligned(ask.worker, [trial.architecture for trial in trials]))
-    if found is None:
-        return [], unreadable
-    lines, reason = found
-    return lines, f"These are the lines of the texts, without the defaults of blocks. {reason}" if reason else ""
-
-
-def _command(study: StudyCache, trials: Sequence[Trial]) -> str:
-    """The command that shows all lines."""
-    name = study.study.name
-    words = ["show", *(f"{name}:{trial.address}" for trial in trials)]
-    return command(study.reader, name, *words)
 
 
 def _value(choices: Mapping[str, Any] | None, hole: str) -> str | None:

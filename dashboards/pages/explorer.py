@@ -7,11 +7,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dashboards.analysis.layers import differing
+from dashboards.analysis.layers import USUAL, aligned, length_of, lines_of
 from dashboards.explorer.process import MOST_TEXT, Unavailable, Worker
-from dashboards.figures.architecture import QUANTITIES, architecture_svg
-from dashboards.figures.outline import Line, outline
-from dashboards.pages.lengths import USUAL, length_or_usual
+from dashboards.figures.architecture import QUANTITIES, Line, architecture_svg
 from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Ask, Column, Table, View
 
@@ -39,7 +37,7 @@ def view(ask: Ask) -> View:
     shade = parameters.choice("shade", QUANTITIES, "flops")
     studies = {f"{study.source.key}/{study.slug}": study for source in ask.sources.all() for study in _studies(source)}
     study = studies.get(parameters.choice("study", ["none", *studies], "none"))
-    default, unknown = length_or_usual(study, worker) if study is not None else (USUAL, "")
+    default, unknown = length_of(study) if study is not None else (USUAL, "")
     length = parameters.whole("length", default, 1, 1_000_000)
     notes: list[str] = [unknown] if unknown and not parameters.text("length") else []
 
@@ -62,10 +60,9 @@ def view(ask: Ask) -> View:
         notes.append("Choose a study: only the holes of its space can be changed.")
     shown = changed.get("text") or text
     found = asked(action="show", text=shown, length=length) if not changed.get("problems") else changed
-    lines, problem = open_or_none(lambda: outline(shown))
-    drawn = [Line(**line) for line in found["lines"]] if "lines" in found else lines or []
-    problems = found.get("problems") or ([{"line": None, "path": "", "message": problem}] if problem else [])
-    near, cut = _near(study, worker, shown) if study is not None and not problems else ([], "")
+    drawn = [Line(**line) for line in found.get("lines", ())]
+    problems = found.get("problems", [])
+    near, cut = _near(study, worker, drawn) if study is not None and drawn else ([], "")
     return View(
         template="explorer.html",
         title="Explorer",
@@ -121,8 +118,8 @@ def _best(study: StudyCache) -> str:
     return study.reader.trial(study.study.id, found[0].number).architecture if found else ""
 
 
-def _near(study: StudyCache, worker: Worker, text: str) -> tuple[list[dict[str, Any]], str]:
-    """The 8 architectures on the front of a study that differ from `text` in the fewest lines, nearest first.
+def _near(study: StudyCache, worker: Worker, own: list[Line]) -> tuple[list[dict[str, Any]], str]:
+    """The 8 architectures on the front of a study that differ from `own` in the fewest lines, nearest first.
 
     The second value says which of the front were compared, if not all were.
     """
@@ -131,8 +128,11 @@ def _near(study: StudyCache, worker: Worker, text: str) -> tuple[list[dict[str, 
         return [], ""
     front = table.front(list(table.signs))
     numbers = table.number[front[:FRONT]].tolist()
-    others = [study.reader.trial(study.study.id, number).architecture for number in numbers]
-    counts = open_or_none(lambda: differing(worker, text, others))[0] or []
-    found = [{"trial": number, "layers": count} for number, count in zip(numbers, counts) if count is not None]
+    others = [lines_of(study, worker, study.reader.trial(study.study.id, number))[0] for number in numbers]
+    found = [
+        {"trial": number, "layers": sum(line.differs for line in aligned([own, lines]))}
+        for number, lines in zip(numbers, others)
+        if lines
+    ]
     cut = f"Among the first {FRONT} of {len(front)} trials on the front." if len(front) > FRONT else ""
     return sorted(found, key=itemgetter("layers"))[:8], cut

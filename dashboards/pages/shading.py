@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from dashboards.analysis import times
 from dashboards.explorer.process import Unavailable
-from dashboards.figures.architecture import QUANTITIES
-from dashboards.figures.outline import Line
+from dashboards.figures.architecture import QUANTITIES, Line
 from dashboards.view import Ask, Column, Table
 from nas.store import Trial
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from dashboards.analysis.history import best_so_far
-from dashboards.figures.sparkline import sparkline
 from dashboards.server.sources import Source, StudyCache, open_or_none
 from dashboards.view import Ask, Column, View, crumbs, paged
 from nas import report
@@ -16,6 +15,7 @@ from nas.report import activity
 from nas.report.activity import Activity, UnitProgress
 from nas.store.records import SEARCH, TrialState
 
+WIDTH, HEIGHT = 96, 22  # pixels of the line in a cell
 COLUMNS = (
     Column("study", "Study", sorts=True),
     Column("database", "Database", sorts=True),
@@ -125,3 +125,14 @@ def _counted(study: StudyCache, counts: Mapping[tuple[str, str], int], units: li
         "created": f"{of.created_at:%Y-%m-%d %H:%M}",
         "address": study.address,
     }
+
+
+def sparkline(values: Sequence[float]) -> str | None:
+    """The path of a line through the values, in a box of 96 x 22 pixels; None for fewer than two."""
+    if len(values) < 2:
+        return None
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    step = (WIDTH - 4) / (len(values) - 1)
+    points = [f"{2 + i * step:.1f} {2 + (high - value) / span * (HEIGHT - 4):.1f}" for i, value in enumerate(values)]
+    return "M" + "L".join(points)

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from dashboards.analysis.layers import lines_of
 from dashboards.analysis.lineage import Lineage, changed, distance, lineage
-from dashboards.explorer.process import Unavailable
-from dashboards.figures.architecture import architecture_svg
+from dashboards.figures.architecture import Line, architecture_svg
 from dashboards.figures.labels import labelled
 from dashboards.figures.marks import cut
-from dashboards.figures.outline import MOST_LINES, Line, line_of, outline
 from dashboards.figures.progress import curves_figure
-from dashboards.pages.lengths import length_or_usual
 from dashboards.pages.shading import Shaded, shaded
 from dashboards.server.parameters import NotFound
-from dashboards.server.sources import StudyCache, open_or_none
+from dashboards.server.sources import StudyCache
 from dashboards.view import Ask, Column, Table, View, crumbs
 from nas.latency import evidence
 from nas.location import trial_name
@@ -27,8 +25,6 @@ from nas.report import trials
 from nas.report.tables import duration, reason, short
 from nas.store import Trial
 from nas.store.records import SEARCH
-from searchspace.cost import Shape
-from searchspace.lines import kept
 from searchspace.wording import plural
 
 NEIGHBOURS, COMPARED, RELATIVES = 8, 1000, 12
@@ -58,7 +54,7 @@ def view(ask: Ask) -> View:
     trial = study.reader.trial(study.study.id, number)
     told = trials.story(study.reader, study.study, number)
     family = study.remember("lineage", lambda: lineage(study.reader, study.study))
-    lines, problem = _lines(ask, trial)
+    lines, problem = lines_of(study, ask.worker, trial)
     picture = shaded(ask, trial, lines)
     curve = study.reader.curve(study.study.id, number)
     name = trial_name(study.reader, study.study.name, trial)
@@ -102,29 +98,6 @@ def view(ask: Ask) -> View:
         is_live=True,
         is_settled=any(line.cost for line in lines) and picture.is_settled,
     )
-
-
-def _lines(ask: Ask, trial: Trial) -> tuple[list[Line], str]:
-    """The lines of the picture, with costs if they are stored or can be computed, and a remark or error message."""
-    if known := kept_lines(ask.of, trial):
-        return known, ""
-    length, remark = length_or_usual(ask.of, ask.worker)
-    shape = trials.at_trial_depth(ask.of.reader, ask.of.study, trial.number, Shape(length=length))
-    try:
-        found = ask.worker.ask(action="show", text=trial.architecture, length=length, depth=shape.halting_steps)
-        if "lines" in found:
-            return [Line(**line) for line in found["lines"]], remark
-        problem = " ".join(each["message"] for each in found.get("problems", []))
-    except Unavailable as error:
-        problem = str(error)
-    lines, unreadable = open_or_none(lambda: outline(trial.architecture))
-    return lines or [], unreadable or problem
-
-
-def kept_lines(study: StudyCache, trial: Trial) -> list[Line]:
-    """The lines with their costs, as stored when the trial was added; empty if they were not stored."""
-    drawing = kept(study.reader.drawing(study.study.id, trial.architecture_hash))
-    return [line_of(row) for row in drawing.rows[:MOST_LINES]] if drawing is not None else []
 
 
 def _drawn(picture: Shaded, problem: str, title: str) -> str:

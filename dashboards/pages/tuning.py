@@ -8,7 +8,6 @@ from itertools import accumulate
 from typing import Any
 from urllib.parse import urlencode
 
-from dashboards.explorer.kernels_folder import KernelsFolder
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.figure import Axis, Figure, Heat, Series
 from dashboards.pages import resources
@@ -19,6 +18,7 @@ from nas.latency import stored
 from nas.store.measurements import Measured, Measurement
 
 MOST = 100_000  # problems of a database
+FORGOTTEN, EVERY = "forgotten", "{}"  # the tuner ends the validity of earlier rows with one of this failure and problem
 MOST_BESIDE = 40  # problems in the figure that compares devices: those whose times differ most
 WHY = {
     "exact": "it was tuned for this problem",
@@ -51,7 +51,7 @@ def view(ask: Ask) -> View:
 
     Raises BadRequest for a database that is not shown, NotFound for a problem without measurements.
     """
-    sources = {source.key: source for source in _sources(ask)}
+    sources = {source.key: source for source in ask.sources.all()}
     keys = list(sources)
     rows, problems = [], []
     for source in sources.values():
@@ -65,7 +65,7 @@ def view(ask: Ask) -> View:
     serves = ""
     if operation:
         source = sources[ask.parameters.choice("database", keys, keys[0] if keys else "")]
-        measured = source.reader.measurements(operation, problem=wanted)
+        measured = [each for each in source.reader.measurements(operation, problem=wanted) if each.failure != FORGOTTEN]
         if not measured:
             raise NotFound(f"{source.key} has no measurement of {operation!r} on this problem.")
         serves = _serves(ask, operation, measured[0].dtype, wanted)
@@ -94,12 +94,6 @@ def view(ask: Ask) -> View:
     )
 
 
-def _sources(ask: Ask) -> list[Source | KernelsFolder]:
-    """The databases, and the default folder of the tuner if the user chose no databases."""
-    shows = ask.sources.is_default and ask.worker.is_possible
-    return [*ask.sources.all(), *([KernelsFolder(ask.worker, ask.sources.root)] if shows else [])]
-
-
 def _serves(ask: Ask, operation: str, dtype: str, problem: str) -> str:
     """A sentence: which choice is used for a problem on the machine of the server. Empty if it is unknown."""
     try:
@@ -111,12 +105,13 @@ def _serves(ask: Ask, operation: str, dtype: str, problem: str) -> str:
     return f"On this machine, {found['choice']} is used for this problem: {WHY.get(found['why'], found['why'])}."
 
 
-def _listed(source: Source | KernelsFolder) -> list[dict[str, Any]]:
+def _listed(source: Source) -> list[dict[str, Any]]:
     names = {key: _device(found) for key, found in source.reader.devices().items()}
-    return [_row(source, each, names) for each in source.reader.measured(MOST, without=stored.OPERATIONS)]
+    found = source.reader.measured(MOST, without=stored.OPERATIONS)
+    return [_row(source, each, names) for each in found if each.problem != EVERY]
 
 
-def _row(source: Source | KernelsFolder, each: Measured, names: Mapping[str, str]) -> dict[str, Any]:
+def _row(source: Source, each: Measured, names: Mapping[str, str]) -> dict[str, Any]:
     query = urlencode({"database": source.key, "operation": each.operation, "problem": each.problem})
     return {
         "operation": each.operation,

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dashboards.analysis.layers import lines_of
 from dashboards.explorer.process import Worker
-from dashboards.figures.architecture import architecture_svg
+from dashboards.figures.architecture import Line, architecture_svg
 from dashboards.figures.figure import Figure, Heat
 from dashboards.figures.labels import labelled
-from dashboards.figures.outline import Line, outline
 from dashboards.pages import study as study_page
-from dashboards.pages.trial import kept_lines
 from dashboards.server.parameters import Parameters
-from dashboards.server.sources import Sources, StudyCache, open_or_none
+from dashboards.server.sources import Sources, StudyCache
 from dashboards.view import Ask, Table, View
 from nas.report.data import data_lines
 from nas.report.tables import short
@@ -91,10 +90,9 @@ def _architectures(study: StudyCache) -> tuple[list[Drawn], int]:
     for row in order:
         number = int(table.number[row])
         trial = study.reader.trial(study.study.id, number)
-        text = trial.architecture
-        lines = kept_lines(study, trial) or open_or_none(lambda text=text: outline(text))[0]  # type: ignore[misc]
+        lines, _ = lines_of(study, Worker(enabled=False), trial)
         scores = ", ".join(f"{labelled(each)} {short(float(table.values[each][row]))}" for each in table.signs)
-        found.append(Drawn(number, scores, lines or [], text))
+        found.append(Drawn(number, scores, lines, trial.architecture))
     return found, len(front)
 
 

@@ -51,20 +51,19 @@ def application(
     host: str = "127.0.0.1",
     token: str | None = None,
     costs: bool = True,
-    is_default: bool | None = None,
     root: str = "",
     allowed: Iterable[str] = (),
 ) -> Starlette:
     """The dashboard of these databases (None: those of the current folder), as an ASGI application.
 
-    costs: compute the costs of architectures in a process with torch, if torch is installed. is_default: as in
-    `Sources`. root: the path below which a proxy shows the pages, such as /tessera. allowed: more host names.
-    Raises ValueError if `host` is not loopback and there is no token.
+    costs: compute the costs of architectures in a process with torch, if torch is installed. root: the path below which
+    a proxy shows the pages, such as /tessera. allowed: more host names. Raises ValueError if `host` is not loopback and
+    there is no token.
     """
     names = known_names(host, allowed)
     if "*" in names and not token:
         raise ValueError(f"A dashboard on {host} can be reached from other machines, so it needs a token.")
-    sources, worker = Sources(places, is_default=is_default, root=root), Worker(enabled=costs)
+    sources, worker = Sources(places, root=root), Worker(enabled=costs)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

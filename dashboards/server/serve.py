@@ -70,17 +70,17 @@ def prepare(
 
     from dashboards.server.app import application
     from dashboards.server.security import is_loopback
-    from dashboards.server.sources import slug_of
+    from dashboards.server.sources import slug_of, tuner_places
 
     token = token or os.environ.get(TOKEN) or None
     if not is_loopback(host) and not token:
         raise UsageError(f"Other machines can reach {host}, so a dashboard there needs --token or ${TOKEN}.")
     if token is not None and len(token) < 8:
         raise UsageError("A token must have at least 8 characters, or it can be guessed.")
-    places = list(storages) or ([location.storage_of(study)] if study else [])
+    places = list(storages) or ([location.storage_of(study), *tuner_places()] if study else [])
     holder = _holder(study, places) if study else 0
     root = f"/{root.strip('/')}" if root.strip("/") else ""
-    made: Any = application(places, host=host, token=token, is_default=not storages, root=root, allowed=allowed)
+    made: Any = application(places, host=host, token=token, root=root, allowed=allowed)
     sources = made.state.sources.all()
     page = "/"
     if study:

@@ -213,15 +213,12 @@ class StudyCache:
 class Sources:
     """All databases that the server shows."""
 
-    def __init__(self, places: Sequence[str] | None = None, *, is_default: bool | None = None, root: str = ""):
-        """places: URLs or paths; None or an empty list shows $NAS_STORAGE, else every file in runs/.
+    def __init__(self, places: Sequence[str] | None = None, *, root: str = ""):
+        """places: URLs or paths; None or an empty list shows those of `default_places`.
 
-        is_default: whether the user chose no databases, so that the default folder of the tuner is shown too. None:
-        True if `places` is empty. root: the start of all addresses behind a proxy, such as /tessera.
+        root: the start of all addresses behind a proxy, such as /tessera.
         """
-        self._places = list(places or [])
-        self.is_default = not places if is_default is None else is_default
-        self.root = root
+        self._places, self.root = list(places or []), root
         self._found: dict[str, Source] = {}
         self._lock = threading.Lock()
 
@@ -253,10 +250,19 @@ class Sources:
 
 
 def default_places() -> list[str]:
-    """$NAS_STORAGE, else every SQLite file in the default folder."""
+    """$NAS_STORAGE, else every SQLite file in the default folder, and what the tuner keeps in the user's folder."""
     if named := os.environ.get(location.VARIABLE):
         return [named]
-    return [str(path) for path in sorted(location.FOLDER.glob("*.db"))]
+    return [str(path) for path in sorted(location.FOLDER.glob("*.db"))] + tuner_places()
+
+
+def tuner_places() -> list[str]:
+    """The database in which `nas tune` and tuned kernels keep results by default, if there is one."""
+    try:
+        file = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "tessera" / "measurements.db"
+    except RuntimeError:  # there is no home directory
+        return []
+    return [str(file)] if file.is_file() else []
 
 
 def slug_of(study: Study) -> str:

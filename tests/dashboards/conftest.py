@@ -136,6 +136,7 @@ def add(
         arm="control-random" if number % 4 == 2 and is_searched else "main",
         parents=(number - 3, number - 6) if has_parents else (),
         costs=(int(flops / 8), flops),
+        drawing=drawing(["decoder", f"repeat times={times}", of], int(flops / 8)),
         cheap_values={each: costs[each] for each in names if each in costs},
         **more,
     )
@@ -151,6 +152,16 @@ def add(
         if not is_last:
             unit = store.promote(added.trial_id, 1, 300, owner=OWNER)
             store.finish(unit.id, OWNER, 1, dict.fromkeys(measured, bits), last=True, **trained)
+
+
+def drawing(labels: list[str], parameters: int) -> dict[str, Any]:
+    """An architecture of nested lines, as a search stores it."""
+    numbers = [parameters, 10 * parameters, 30 * parameters, 10 * parameters, 0, 0]
+    families = {"gru": "recurrence", "lstm": "recurrence"}
+    lines = [
+        [depth, label, families.get(label, ""), [1, 64, 16], 1, False, numbers] for depth, label in enumerate(labels)
+    ]
+    return {"length": 64, "lines": lines}
 
 
 def searches(folder: Path) -> None:

@@ -10,10 +10,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from dashboards.analysis import layers
 from dashboards.explorer.process import Unavailable, Worker
 from dashboards.pages import trial, tuning
-from dashboards.pages.lengths import UNKNOWN, length_or_usual
 from dashboards.server.parameters import NotFound, Parameters
 from dashboards.server.sources import Sources
 from dashboards.view import Ask
@@ -50,19 +48,6 @@ def test_costs_are_those_of_the_model(worker):
         each.numel() for each in build(Architecture.parse(TEXT)).parameters()
     )
     assert not found["space"]
-
-
-def test_trials_are_compared_as_by_nas_compare(worker):
-    from searchspace.model.architecture import Architecture
-    from searchspace.model.layers import aligned
-
-    texts = [TEXT, TEXT.replace("32", "48") + "  - halting: {times: 3, of: gru}\n"]
-    lines, problem = layers.aligned(worker, texts)
-
-    assert lines == aligned([Architecture.parse(text) for text in texts]) and not problem
-    own = TEXT + "  - mine: {size: 3}\n"
-    assert layers.differing(worker, TEXT, [TEXT, *texts, own]) == [0, 0, sum(line.differs for line in lines), None]
-    assert layers.aligned(worker, [TEXT, own])[1] == "No block is called 'mine'."
 
 
 def test_a_mistake_names_its_line(worker):
@@ -103,7 +88,8 @@ def test_what_serves_a_problem_is_told_with_its_reason(worker):
     assert worker.ask(action="serves", operation="nothing", dtype="float32", problem=problem) == {}
 
 
-def test_the_page_of_the_tuner_shows_the_default_folder(worker, tmp_path, monkeypatch):
+def test_the_page_of_the_tuner_shows_the_default_database(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
     from kernels.dispatch.device import fingerprint
     from kernels.dispatch.registry import Choice, Problem
     from tuner.outcome import Kind, Outcome
@@ -111,11 +97,14 @@ def test_the_page_of_the_tuner_shows_the_default_folder(worker, tmp_path, monkey
     from tuner.search.results import results_at
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NAS_STORAGE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     cache = Cache(results_at(), "mine.<locals>.scale", fingerprint("cpu"), lambda name: "code", 1)
     problem = Problem("mine.<locals>.scale", "cpu", "float32", (("rows", 3),))
+    sources, worker = Sources(), Worker(enabled=False)
 
     def page(**parameters):
-        ask = Ask(sources=Sources(), parameters=Parameters(parameters), study=None, path="/tuning", worker=worker)
+        ask = Ask(sources=sources, parameters=Parameters(parameters), study=None, path="/tuning", worker=worker)
         return tuning.view(ask)
 
     for count, milliseconds in enumerate((2.0, 1.5), 1):
@@ -123,38 +112,12 @@ def test_the_page_of_the_tuner_shows_the_default_folder(worker, tmp_path, monkey
         cache.write(problem, {Choice.of("triton", {"BLOCK": count}): timed})
         (row,) = page().tables["problems"].rows
         assert (row["count"], row["best"], row["problem"]) == (count, milliseconds, "rows=3")
-    assert row["database"] == "(data folder)"
     asked = dict(parse_qsl(row["address"].partition("?")[2]))
     rows = page(**asked).tables["configurations"].rows
     assert [(each["milliseconds"], each["registers"]) for each in rows] == [(1.5, 64), (2.0, 32)]
-
-    chosen = Ask(sources=Sources(["a.db"]), parameters=Parameters({}), study=None, path="/tuning", worker=worker)
-    assert tuning._sources(chosen) == chosen.sources.all(), "only what was asked for"
     with pytest.raises(NotFound, match=r"has no measurement of '\.\.'"):
-        page(operation="..", database="(data folder)")
-
-
-def test_costs_are_those_of_the_length_of_the_task(worker, tmp_path):
-    from nas import tasks
-
-    written = {
-        "default": ({"name": "language_model", "options": {}}, None),
-        "image": ({"name": "digits", "options": {"pieces": "rows"}}, None),
-        "own": ({"name": "own.py", "options": {"batch": 4}}, "raise SystemExit"),
-        "unknown": ({"name": "own.py", "options": {}}, "raise SystemExit"),
-    }
-    with open_store(tmp_path / "a.db") as store:
-        for name, (task, source) in written.items():
-            config = {"task": task, "task_source": source} | ({"step_tokens": 48} if name == "own" else {})
-            store.create_study(name, config, TEXT, 0, [{"name": "loss", "direction": "minimize"}], "d")
-    sources = Sources([str(tmp_path / "a.db")])
-    found = {name: length_or_usual(sources.study("a", name), worker) for name in written}
+        page(operation="..", database=row["database"])
     sources.close()
-
-    assert found["default"] == (tasks.load("language_model").shape.length, "")
-    assert found["image"] == (8, ""), "rows of a digit; no option is named length"
-    assert found["own"] == (12, "")
-    assert found["unknown"] == (1024, UNKNOWN)
 
 
 def test_an_architecture_of_another_space_is_explained(worker):
@@ -195,8 +158,8 @@ def test_measured_pieces_shade_the_picture_of_a_trial(worker, tmp_path):
 
 def row(operation, problem, milliseconds):
     return Measurement(
-        operation=operation, problem=problem, dtype="float32", implementation="", source="x",
-        configuration='{"details": {}}', milliseconds=milliseconds,
+        operation=operation, problem=problem, dtype="float32", implementation="", configuration='{"details": {}}',
+        source="x", milliseconds=milliseconds,
     )  # fmt: skip
 
 
@@ -213,6 +176,18 @@ def test_a_text_that_takes_too_long_is_ended_and_the_next_one_is_answered(worker
     with pytest.raises(Unavailable, match="too large"):
         slow.ask(action="show", text=TEXT, length=65)
     assert slow._child is None
+
+
+def test_a_process_that_was_killed_is_started_again():
+    pytest.importorskip("torch")
+    made = Worker()
+    made.start()
+    made._child.signal(signal.SIGKILL)
+    with pytest.raises(Unavailable, match="has ended"):
+        made.ask(action="zoo")
+    with pytest.raises(Unavailable, match="being prepared"):
+        made.ask(action="zoo")
+    made.close()
 
 
 def test_without_torch_the_answer_says_so():

