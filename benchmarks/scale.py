@@ -57,13 +57,14 @@ _SILENT = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
 def resume(storage: str) -> None:
     """Rebuild the state of the stopped search, as `nas search` does, and make its next proposal."""
     from benchmarks.support.studies import config_for
-    from nas.config import factory
+    from nas.config.parts import parts
     from nas.engine import launch, session
+    from nas.engine.resolve import resolve
 
     config = config_for(storage, STUDY)
     with launch.open_for(config) as store:
-        study = launch.enter(store, config)
-        proposer = session.proposer(config, store, study, factory.objectives(config))
+        found = resolve(config, store)
+        proposer = session.proposer(parts(found.config), store, launch.enter(store, found))
         proposer.absorb()
         arm = proposer.arms["main"]
         arm.propose(arm.trials, 1)

@@ -82,10 +82,8 @@ def search(
     from nas import location
     from nas.config import searchfile
     from nas.engine import launch
-    from nas.engine.checks import starting
 
     loaded = searchfile.loaded(config, "nas.search")
-    starting.check_runner(runner)
     url = None if storage is None else location.url(storage)
     changed = launch.override(loaded, storage=url, address=address)
     return launch.search(changed, quiet=quiet, runner=runner, retry_failed=retry_failed)

@@ -15,8 +15,8 @@ class UsageError(NasError):
     exit_code = 2
 
 
-class AnswerProblem(UsageError):
-    """A scheduler or strategy gave a wrong answer or raised an error. Damaged rows that it was told may explain it."""
+class AnswerProblem(NasError):
+    """The user's own strategy, scheduler or task broke its contract; the message names its class and the method."""
 
 
 class DiskFull(NasError):

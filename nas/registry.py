@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import json
 import pkgutil
 import re
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
-from types import NoneType, SimpleNamespace, TracebackType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from nas.errors import NasError, UsageError
+from nas.errors import UsageError
 from searchspace.suggestions import nearest as nearest
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ Thing = TypeVar("Thing", bound=Callable[..., Any])
 
 MOST_MISTAKES = 20  # that one message lists: a file may hold any number of them
 LONGEST = 500  # characters of one of several mistakes
-OWN = ("nas.", "searchspace.")  # modules of the product
 UNNAMED = ""  # the key of an option written without its name: `optuna: TPESampler`
 
 
@@ -35,9 +34,8 @@ class Registry:
     """The things of one kind that the modules of `package` register.
 
     kind: what people call one of them, such as "strategy". given: parameters that the caller fills in, so they are not
-    options. offered: such parameters that a thing may leave out. names_errors: whether `make` names the thing for any
-    error; not for things that are made in a unit, whose failure has the kind of the error. Modules whose names begin
-    with an underscore are parts of others and are not looked through.
+    options. offered: such parameters that a thing may leave out. Modules whose names begin with
+    an underscore are parts of others and are not looked through.
     """
 
     def __init__(
@@ -46,31 +44,22 @@ class Registry:
         package: str,
         given: Iterable[str] = (),
         offered: Iterable[str] = (),
-        *,
-        names_errors: bool = False,
     ) -> None:
         self.kind = kind
         self.package = package
-        self.names_errors = names_errors
         self.offered = frozenset(offered)
         self.given = frozenset(given) | self.offered
         self._things: dict[str, Callable[..., Any]] = {}
-        self._former: dict[str, str] = {}  # earlier name -> name
         self._sought: set[str] = set()  # names whose modules were looked for
 
-    def register(self, name: str, *, former: Iterable[str] = ()) -> Callable[[Thing], Thing]:
-        """A decorator that registers a class or function as `name`; `former` are earlier names that stay valid.
-
-        Raises ValueError if another thing has that name.
-        """
+    def register(self, name: str) -> Callable[[Thing], Thing]:
+        """A decorator that registers a class or function as `name`. Raises ValueError if another one has that name."""
 
         def add(thing: Thing) -> Thing:
-            for each in (name, *former):
-                known = self._things.get(self._former.get(each, each))
-                if known and known.__qualname__ != thing.__qualname__:
-                    raise ValueError(f"The {self.kind} {each!r} is defined twice: {known} and {thing}.")
+            known = self._things.get(name)
+            if known and known.__qualname__ != thing.__qualname__:
+                raise ValueError(f"The {self.kind} {name!r} is defined twice: {known} and {thing}.")
             self._things[name] = thing
-            self._former.update(dict.fromkeys(former, name))
             return thing
 
         return add
@@ -89,18 +78,17 @@ class Registry:
                     self._discover(f"{package}.{module.name}")
 
     def names(self) -> list[str]:
-        """All current names, sorted."""
+        """All names, sorted."""
         return sorted(self._all)
 
     def name(self, name: str) -> str:
-        """The current name for `name`, which may be an earlier one. Raises UsageError with the nearest valid name."""
+        """`name`, if something has it. Raises UsageError with the nearest valid name."""
         known = self._all
-        current = self._former.get(name, name)
-        if current not in known:
+        if name not in known:
             raise UsageError(
                 f"No {self.kind} is called {name!r}.{nearest(name, known)} Known: {', '.join(sorted(known))}."
             )
-        return current
+        return name
 
     def find(self, name: str) -> Any:
         """The thing called `name`. Raises UsageError with the nearest valid name.
@@ -120,23 +108,14 @@ class Registry:
         """`written` as values of the declared types. Raises UsageError for an unknown name or an invalid option."""
         return checked(self.find(name), written, f"{self.kind} {name!r}", self.given)
 
-    def by_name(self, name: str, written: Mapping[str, Any]) -> dict[str, Any]:
-        """`written` with the name of the first option for one that was written without it, as `check` reads it.
-
-        Raises UsageError for an unknown name.
-        """
-        first = next(iter(self.options(name)), UNNAMED)
-        return {first if key == UNNAMED else key: value for key, value in written.items()}
-
-    def earlier(self, name: str) -> dict[str, Any]:
-        """The values of options before these options existed. Studies of that time do not name them."""
-        return dict(getattr(self.find(name), "EARLIER", {}))
+    def complete(self, name: str, written: Mapping[str, Any], known: Mapping[str, Any] = {}) -> dict[str, Any]:
+        """Every option of `name`, see `completed`. Raises UsageError for an unknown name."""
+        return completed(self.find(name), written, known, self.given)
 
     def make(self, name: str, given: Mapping[str, Any], written: Mapping[str, Any]) -> Any:
         """Call the thing called `name` with what the caller gives and the options `written` by the user.
 
-        Raises UsageError for an unknown name, an invalid option, and ValueError or TypeError of the thing itself; for
-        each of its errors if the registry has `names_errors`.
+        Raises UsageError for an unknown name, an invalid option, and ValueError or TypeError of the thing itself.
         """
         thing = self.find(name)
         values = self.check(name, written)
@@ -146,38 +125,18 @@ class Registry:
             return thing(**given, **values)
         except (ValueError, TypeError) as error:
             raise UsageError(f"{self.kind} {name!r}: {error}") from error
-        except (NasError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            if not self.names_errors:
-                raise
-            said = traceback_of(error)
-            raise UsageError(f"The {self.kind} {name!r} raised an error when it was made:\n{said}") from error
-
-
-def traceback_of(error: BaseException) -> str:
-    """The traceback of `error` as text, without the file that caught it.
-
-    If code of the user has raised it, the traceback begins there.
-    """
-    frames = list(_frames(error.__traceback__))
-    below = [each for each in frames if each.tb_frame.f_code.co_filename != frames[0].tb_frame.f_code.co_filename]
-    users = [each for each in below if not each.tb_frame.f_globals.get("__name__", "").startswith(OWN)]
-    first = next(iter(users or below), None)
-    return "".join(traceback.format_exception(type(error), error, first)).rstrip()
-
-
-def _frames(first: TracebackType | None) -> Iterator[TracebackType]:
-    while first is not None:
-        yield first
-        first = first.tb_next
 
 
 def options(thing: Callable[..., Any], given: Iterable[str] = ()) -> dict[str, inspect.Parameter]:
-    """The parameters of `thing` that are options: all but those in `given`, `*args` and `**kwargs`."""
+    """The parameters of `thing` that are options: all but those in `given`, `*args` and `**kwargs`.
+
+    A class that passes its `**kwargs` on names their receiver, whose options it has too, in `passes_options_to`.
+    """
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(thing).parameters.values()
-    return {each.name: each for each in parameters if each.kind not in variable and each.name not in set(given)}
+    own = {each.name: each for each in parameters if each.kind not in variable and each.name not in set(given)}
+    receiver = getattr(thing, "passes_options_to", None)
+    return own if receiver is None else {**own, **options(receiver, {*given, *own})}
 
 
 def checked(
@@ -192,7 +151,12 @@ def checked(
     given = frozenset(given)
     accepted = options(thing, given)
     hints = _hints(thing, tuple(accepted))
-    open_ended = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(thing).parameters.values())
+    receiver = getattr(thing, "passes_options_to", None)
+    if receiver is not None:
+        hints = {**_hints(receiver, tuple(accepted)), **hints}
+    open_ended = receiver is None and any(
+        each.kind is each.VAR_KEYWORD for each in inspect.signature(thing).parameters.values()
+    )
     values: dict[str, Any] = {}
     mistakes: list[str] = []  # each continues the sentence that begins with `what`
     for key, value in written.items():
@@ -217,6 +181,28 @@ def checked(
     if mistakes:
         raise UsageError(all_mistakes(what, mistakes))
     return values
+
+
+def completed(
+    thing: Callable[..., Any], written: Mapping[str, Any], known: Mapping[str, Any] = {}, given: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The options of `thing`: as `written`, else as `known`, else the default, as plain data for JSON.
+
+    An option that was written without its name gets it. A default that JSON cannot hold stays left out.
+    """
+    accepted = options(thing, given)
+    first = next(iter(accepted), UNNAMED)
+    defaults = {name: each.default for name, each in accepted.items() if _is_plain(each.default)}
+    named = {first if name == UNNAMED else name: value for name, value in written.items()}
+    return {**json.loads(json.dumps(defaults)), **known, **named}
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def all_mistakes(what: str, mistakes: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from nas import location, report
-from nas.config import factory
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine import leases, session
 from nas.engine.ending import end
@@ -36,7 +36,6 @@ from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
 from nas.store.database import secrets
 from nas.store.records import LONGEST_LEASE, SEARCH
-from nas.upkeep.places import check_storage
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
 
@@ -103,8 +102,8 @@ class Study:
         self.store, self.record = store, record
         self.config = SearchConfig.stored(record.config)
         if config is not None:
-            factory.parts(self.config).adopt(factory.parts(config))
-        self._proposer = session.proposer(self.config, store, record, factory.objectives(self.config))
+            self.config.keep_built(config.built)
+        self._proposer = session.proposer(parts(self.config), store, record)
         self._units = Units(store, record, self._proposer, attempts=self.config.limits.attempts)
         # Of the proposer: two threads that read the log at once would tell its results twice. The same thread may take
         # it again, so a signal handler that tells while its thread asks does not wait for ever.
@@ -372,10 +371,8 @@ def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | N
         return _opened(store, lambda: record)
     config = searchfile.loaded(config, "nas.open_study")
     config = config.model_copy(update={"study": name, "storage": location.url(url)})
-    if launch.begins_file(check_storage(config.storage)):
-        launch.check_first(config)  # before there is a file
-    store = launch.open_for(config)
-    return _opened(store, lambda: launch.enter(store, config), config)
+    store, found = launch.opened(config)
+    return _opened(store, lambda: launch.enter(store, found), found.config)
 
 
 def _opened(store: Store, find: Callable[[], Record], config: SearchConfig | None = None) -> Study:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nas.config import factory, searchfile
+from nas.config import searchfile
+from nas.config.parts import parts
 from nas.config.schema import Budget, Finals, Named, SearchConfig
 from nas.engine import launch
 from nas.store import TrialState
@@ -45,7 +46,7 @@ def smaller(config: SearchConfig, place: Path) -> SearchConfig:
     """
     options = {**config.task.options, "batch": 2}
     if config.task.name in OF_TEXT:
-        options |= {"batch": 1, "evaluation": factory.shape(config).length}
+        options |= {"batch": 1, "evaluation": parts(config).shape.length}
     task = Named(name=config.task.name, options=options)
     return config.model_copy(
         update={

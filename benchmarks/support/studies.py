@@ -16,9 +16,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, update
 
-from nas.config import factory, searchfile
+from nas.config import searchfile
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine import launch
+from nas.engine.resolve import resolve
 from nas.metrics import CURVE
 from nas.store import drawings, models
 from nas.store.database.engine import Database, parse
@@ -61,7 +63,7 @@ def fill(storage: str, name: str, trials: int, *, metrics: int = 5, seed: int = 
     """Make a study with `trials` trials; the database must be empty. metrics: of a unit, and points of its curve."""
     config = config_for(storage, name)
     with launch.open_for(config) as store:
-        study = launch.enter(store, config)
+        study = launch.enter(store, resolve(config, store))
     database = Database(parse(storage))
     made = _Made(config, study.id, metrics, seed)
     try:
@@ -150,7 +152,7 @@ class _Points:
 
     def __init__(self, config: SearchConfig, generator: random.Random) -> None:
         self._draw = generator
-        space = factory.space(config)
+        space = parts(config).space
         point = space.sample(generator)
         self._paths = list(point.choices)
         self._parts = {}
@@ -226,7 +228,7 @@ class _Made:
         trial["finished_at"] = None if state == "running" else time
         rows["architecture"].append({"hash": hash, "text": text})
         if number % DRAWN == 0:
-            self._drawing = factory.drawing(self._config, Architecture.parse(text))
+            self._drawing = parts(self._config).drawing(Architecture.parse(text))
         rows["drawing"].append(drawings.row(self._study, hash, self._drawing))
         rows["trial"].append(trial)
         for rung in range(max(1, rungs)):

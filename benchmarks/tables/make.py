@@ -24,7 +24,9 @@ from typing import Any
 import torch
 
 from nas import tasks
-from nas.config import factory, searchfile
+from nas.config import searchfile
+from nas.config.parts import parts
+from nas.location import CACHE
 from nas.training.determinism import deterministic, set_seed
 from nas.training.loop import Deadline, NotFinite, Training
 from nas.training.recipe import Recipe
@@ -71,9 +73,7 @@ def jobs(space: Space, count: int, again: int, seed: int) -> list[Job]:
 def trained(job: Job, file: str, device: str) -> dict[str, Any]:
     """One row: training loss and held-out metric by step, or that the loss was not finite."""
     config = searchfile.load(file)
-    task = tasks.load_prepared(
-        {config.task.name: config.task.options | {"evaluation": EVALUATION}}, None, factory.CACHE
-    )
+    task = tasks.load_prepared({config.task.name: config.task.options | {"evaluation": EVALUATION}}, None, CACHE)
     architecture, place = Architecture.parse(job.architecture), torch.device(device)
     row: dict[str, Any] = {"index": job.index, "seed": job.seed, "choices": job.choices, "device": device}
     began = time.monotonic()
@@ -129,8 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no training after this time")
     options = parser.parse_args(arguments)
     config = searchfile.load(options.file)
-    wanted = jobs(factory.parts(config).space, options.count, options.again, options.seed)
-    factory.prepared_task(config)  # prepared once, before the processes start
+    wanted = jobs(parts(config).space, options.count, options.again, options.seed)
+    _ = parts(config).prepared_task  # prepared once, before the processes start
     options.to.parent.mkdir(parents=True, exist_ok=True)
     left = missing(wanted, options.to)
     with options.to.open("a", encoding="utf-8") as file:

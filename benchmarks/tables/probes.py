@@ -24,7 +24,8 @@ from benchmarks.quality.table import Missing
 from benchmarks.support.report import report, skip
 from benchmarks.tables.make import QUICKSTART
 from benchmarks.tables.table import LENGTH, Table, load
-from nas.config import factory, searchfile
+from nas.config import searchfile
+from nas.config.parts import parts
 from nas.objectives import make
 from nas.statistics.rank_correlation import correlation
 from nas.training.determinism import deterministic, set_seed
@@ -41,7 +42,7 @@ CPU = torch.device("cpu")
 
 def scored(point: Point) -> dict[str, float]:
     """The sizes of an architecture, and the probes' scores of its untrained model."""
-    task = factory.prepared_task(searchfile.load(QUICKSTART))
+    task = parts(searchfile.load(QUICKSTART)).prepared_task
     shape = Shape(batch=1, length=LENGTH)
     sizes = {name: make(name, shape).evaluate(point.architecture) for name in SIZES}
     with deterministic(1, CPU):

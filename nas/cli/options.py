@@ -134,12 +134,12 @@ def cost_shape(reference: str, storage: str | None, *, length: int | None = None
     trial = location.trial_reference(reference)
     if trial is None:
         return at_exported_depth(reference, shape, length=length)
-    from nas.config import factory
+    from nas.config.parts import parts
     from nas.config.schema import SearchConfig
     from nas.report.trials import at_trial_depth
 
     store, study = location.open_existing(trial[0], storage)
     with store:
         if length is None:
-            shape = replace(shape, length=factory.shape(SearchConfig.stored(study.config)).length)
+            shape = replace(shape, length=parts(SearchConfig.stored(study.config)).shape.length)
         return at_trial_depth(store, study, trial[1], shape)

@@ -1,1 +1,1 @@
-"""The search file: its schema, its reader, and the factory that builds the parts it names."""
+"""The search file: its schema, its reader, and the parts that it names."""

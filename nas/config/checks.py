@@ -7,16 +7,13 @@ from pathlib import Path
 
 import torch
 
-from nas import metrics, tasks
-from nas.config import completing, factory
-from nas.config.schema import GivenBaseline, Named, SearchConfig
-from nas.finals.expected import STRONG, lengths
-from nas.finals.plan import plan
+from nas import architectures, metrics, tasks
+from nas.config.schema import GivenBaseline, Named
+from nas.files import is_file
+from nas.finals.expected import STRONG
 from nas.objectives.contract import Direction, MetricObjective, Objective
-from nas.schedulers.checked import CheckedScheduler
 from nas.tasks.contract import Task, reported
-from nas.tasks.fields import check_streaming, written_field
-from nas.training.recipe import Recipe, replaced
+from nas.tasks.fields import check_streaming, decided, fitted, written_field
 from searchspace.errors import nearest
 from searchspace.language.support import fillings
 from searchspace.model.architecture import Architecture
@@ -71,34 +68,15 @@ def check_objective(objective: Objective, task: Task, name: str) -> None:
         )
 
 
-def check_returned(config: SearchConfig, objectives: Sequence[Objective]) -> None:
-    """Raise ValueError if an objective is a metric that a task without `reports` does not return in a dry evaluation.
+def check_first(objectives: Sequence[Objective], *, finals: bool) -> None:
+    """Raise ValueError if the first objective is not known when a trial ends, or cannot decide the finals.
 
-    This is for new studies. A task may return other metrics for other models, so a study that exists continues.
-    """
-    named = [each.name for each in objectives if isinstance(each, MetricObjective)]
-    if not named or reported(factory.task(config)) is not None:
-        return
-    found = factory.returned_metrics(config)
-    wrong = [] if found is None else [name for name in named if not metrics.known(name, dict.fromkeys(found))]
-    if found is not None and wrong:
-        raise ValueError(
-            f"the task {Path(config.task.name).name} returns no metric {wrong[0]!r}.{nearest(wrong[0], found)} It "
-            f"returned: {', '.join(found) or 'nothing'}, for one batch and a tiny model. If it returns others for "
-            "other models, declare them in its `reports`"
-        )
-
-
-def check_finals(config: SearchConfig, objectives: Sequence[Objective], *, known: bool = False) -> None:
-    """Raise ValueError if the first objective cannot decide the finals that `config` asks for.
-
-    known: the study exists. Studies of older versions may have a cost there, which has a value in the finals too.
+    finals: whether the search ends with finals.
     """
     first = objectives[0]
     if first.stage == "later":
         raise ValueError(f"the first objective must be known when a trial ends, but {first.name} is found later (`on`)")
-    stages = ("metric", "cost") if known else ("metric",)
-    if not config.finals.top or first.stage in stages:
+    if not finals or first.stage == "metric":
         return
     fit = [each.name for each in objectives if each.stage == "metric"]
     advice = f"put {' or '.join(fit)} first" if fit else "put a metric of the task first"
@@ -109,21 +87,30 @@ def check_finals(config: SearchConfig, objectives: Sequence[Objective], *, known
     )
 
 
-def check_scheduler(config: SearchConfig, *, ranks: bool) -> None:
-    """Raise UsageError if the scheduler cannot be made, or its first trial would train for an invalid number of steps.
+def find(reference: str, task: Task, *, folder: Path | None = None, storage: str | None = None) -> Architecture:
+    """The architecture that `nas.architectures.find` finds, completed for `task`, which is prepared.
 
-    ranks: False if the objectives are not known.
+    A file gets the fields that it leaves out. A model of the zoo gets all of them, if it is of the kind that the task
+    needs. The architecture may still not fit the task (`nas.tasks.check`). folder: to which the name of a file is
+    relative; None is the current folder. Raises UsageError if there is no such architecture, SpaceError for a file that
+    holds none and for a model of the zoo that the task cannot use.
     """
-    CheckedScheduler(config.scheduler.name, factory.scheduler(config, ranks=ranks)).start(0)
+    file = Path(reference) if folder is None else folder / reference
+    if is_file(file):
+        return architectures.of_file(file, decided(task))
+    found = architectures.find(reference, storage, folder=folder)
+    if not architectures.in_zoo(reference) or found.root.name != task.requires().get("kind"):
+        return found
+    return Architecture.parse(fitted(found, task).text(), reference)  # read again: another field may exclude a new one
 
 
 def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
-    """The architecture `name`, completed for `task` by `completing.find`.
+    """The architecture `name`, completed for `task` by `find`.
 
     Raises UsageError if there is no such architecture, SpaceError for a file that holds none, ValueError if it does not
     fit the task.
     """
-    found = completing.find(name, task, folder=folder)
+    found = find(name, task, folder=folder)
     tasks.check(task, found.root)
     return found
 
@@ -138,34 +125,6 @@ def find_final_baseline(name: str, folder: Path, task: Task, kind: str) -> str |
     if any(name in names for names in STRONG.values()):
         raise ValueError(f"{name} has no model of kind {kind}; for this kind there are {', '.join(STRONG[kind])}")
     return GivenBaseline(name=name, text=find_baseline(name, folder, task).text())
-
-
-def check_tries(config: SearchConfig) -> None:
-    """Raise UsageError if the recipe does not accept an option that the finals try."""
-    for options in plan(config).tries:
-        Recipe.read(replaced(config.recipe, options))
-
-
-def check_tried_criteria(config: SearchConfig, task: Task) -> None:
-    """Raise UsageError if `task` does not fit a criterion that the finals try."""
-    for name in (config.finals.tune or {}).get("criterion", ()):
-        Recipe.read({"criterion": name}).check(task)
-
-
-def check_winner_steps(config: SearchConfig) -> None:
-    """Raise ValueError if the winner alone would be trained longer than all entrants."""
-    longest, alone = lengths(config)[-1], config.finals.winner_steps
-    if alone and alone[-1] > longest:
-        raise ValueError(f"must be below the longest length, {longest:,} steps, but has {alone[-1]:,}")
-
-
-def check_match(config: SearchConfig) -> None:
-    """Raise ValueError if baselines are matched in latency and the search does not measure it."""
-    if "latency" in config.finals.match and not any(map(is_latency_here, config.objectives)):
-        raise ValueError(
-            "to match baselines in latency, the process of the search must measure it: add {latency: {device: cpu}} to "
-            "`objectives`. A latency with `on` is measured by workers"
-        )
 
 
 def is_latency_here(objective: Named) -> bool:

@@ -195,22 +195,6 @@ class Limits(_Section):
     attempts: Small = 4
 
 
-class Built:
-    """The parts that were built from a config (see `nas.config.factory`). They are not part of its value."""
-
-    def __init__(self, parts: Any = None) -> None:
-        self.parts = parts
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Built)
-
-    def __hash__(self) -> int:
-        return hash(Built)
-
-    def __reduce__(self) -> tuple[type[Built], tuple[()]]:
-        return Built, ()  # another process builds its own
-
-
 STUDY_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -249,10 +233,9 @@ class SearchConfig(_Section):
     vocabulary: dict[str, Any] | None = None  # of the task, once its data are read
     data_facts: dict[str, Any] | None = None  # what the task told of its data when the study was created
     learned: dict[str, Any] = {}  # results of the studies in `learn_from`, as they were when the study was created
-    audited: bool | Literal["most"] = False  # how probes that do not rank are found, see `nas.engine.audit`
     step_tokens: int | None = None  # positions that a training step of the task reads, once a study is made
 
-    _built: Built = PrivateAttr(default_factory=Built)
+    _built: Any = PrivateAttr(None)
 
     @property
     def main_share(self) -> float:
@@ -260,8 +243,8 @@ class SearchConfig(_Section):
         return 1 - sum(arm.share for arm in self.arms.values())
 
     @property
-    def built(self) -> Built:
-        """The parts that were built from this config, or from one that it is a copy of."""
+    def built(self) -> Any:
+        """The parts (`nas.config.parts`) that were built from this config, or from one that it is a copy of."""
         return self._built
 
     @classmethod
@@ -273,12 +256,12 @@ class SearchConfig(_Section):
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))
             raise DamageError(
-                f"The stored configuration of the study is damaged, or of a newer Tessera: {place}: {first['msg']}."
+                f"The stored configuration of the study is damaged, or of another version: {place}: {first['msg']}."
             ) from None
 
-    def keep_parts(self, parts: Any) -> None:
+    def keep_built(self, parts: Any) -> None:
         """Keep the parts that were built from this config."""
-        self._built = Built(parts)
+        self._built = parts
 
     @field_validator("storage", "checkpoints")
     @classmethod
@@ -297,6 +280,4 @@ class SearchConfig(_Section):
 
 
 # Filled in when the file is read or the study is created, and kept with the study.
-HIDDEN = ("task_source", "vocabulary", "data_facts", "learned", "audited", "step_tokens")
-# What may not change within a study.
-SETTLED = ("task", "objectives", "strategy", "scheduler", "arms", "recipe", "seed")
+HIDDEN = ("task_source", "vocabulary", "data_facts", "learned", "step_tokens")

@@ -7,7 +7,6 @@ after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nas.config.schema import TRAINING, Budget
@@ -17,13 +16,11 @@ from nas.store.records import FAILED_SECONDS
 
 @dataclass
 class Allowance:
-    """budget: of the whole search. share: of the arm. step_tokens: of one training step. step_flops: of one training
-    step of a unit's model; asked only if FLOPs are limited."""
+    """budget: of the whole search. share: of the arm. step_tokens: of one training step."""
 
     budget: Budget
     share: float
     step_tokens: int
-    step_flops: Callable[[Unit], float]
     steps: int = 0
     tokens: float = 0.0
     flops: float = 0.0
@@ -41,8 +38,7 @@ class Allowance:
         self._steps[unit.number] = before + steps
         self.steps += steps
         self.tokens += steps * self.step_tokens
-        if self.budget.flops is not None:
-            self.flops += steps * self.step_flops(unit)
+        self.flops += steps * (unit.step_flops or 0.0)
 
     @property
     def spent(self) -> str | None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from nas.engine.allowance import Allowance
 from nas.engine.audit import Audit
 from nas.engine.scores import Later, Scores
-from nas.engine.source import Exhausted, Source, chosen_point, point_of
+from nas.engine.source import Exhausted, Source, broken, chosen_point, point_of
 from nas.schedulers.contract import WAIT, Promotion, Scheduler
 from nas.store import Trial, Unit, UnitKind
 from nas.strategies.contract import Proposal, Result, Started, Strategy
@@ -27,8 +26,7 @@ NO_VALUE = FailureKind.NO_VALUE.value
 
 class Arm:
     """name: as it is stored with its trials. share: the fraction of the study's budget that it gets. parts: builds its
-    strategy and its scheduler, without any knowledge. audited: how probes that do not rank the trials are found and
-    demoted, see `nas.engine.audit`; False: they are not. only_baselines: the arm tries `baselines` and nothing else.
+    strategy and its scheduler, without any knowledge. only_baselines: the arm tries `baselines` and nothing else.
     space_version: the number of `space` within the study, None if it is not known. read: reads the trial with a number;
     needed for trials and units that were read without their architecture.
 
@@ -47,7 +45,6 @@ class Arm:
         allowance: Allowance,
         baselines: Sequence[Architecture] = (),
         *,
-        audited: bool | str = False,
         only_baselines: bool = False,
         space_version: int | None = None,
         read: Callable[[int], Trial] | None = None,
@@ -57,7 +54,7 @@ class Arm:
         self.scores, self.allowance = scores, allowance
         self._parts, self._baselines, self._only_baselines = parts, baselines, only_baselines
         judged = [(each.name, "cost" if each.settled else each.stage) for each in scores.objectives]  # no latency
-        self.audit = Audit.of(judged, audited) if audited else None
+        self.audit = Audit.of(judged)
         self.later = Later(scores.objectives)
         self._keeps = self.audit is not None or bool(self.later.objectives)
         self._calls: list[Callable[[], None]] = []  # everything that was told, if it may have to be told again
@@ -71,6 +68,7 @@ class Arm:
         self._ids: dict[int, int] = {}  # number -> id of the trials that may be promoted
         self._numbers: list[int] = []  # of the trials, in the order in which they were started
         self._places: dict[int, int] = {}  # number -> place in that order, which is the scheduler's number
+        self._reached: dict[int, tuple[int, int, bool]] = {}  # number -> rung, steps, whether it may be promoted now
         self._open: set[int] = set()  # trials with a unit that has not ended, as far as this process knows
 
     def _equip(self) -> None:
@@ -152,6 +150,7 @@ class Arm:
         point, place = self._point(unit), self._enter(unit.number)
         number, rung, steps, failure = unit.number, unit.rung, unit.steps, unit.error_kind
         self._open.discard(number)
+        self._reached[number] = rung, steps, values is not None
 
         def call() -> None:
             seen = self._seen(number, values)
@@ -174,13 +173,24 @@ class Arm:
         """(id of the trial, promotion) of the trial that should continue now, which then counts as promoted."""
         if self.allowance.spent:
             return None
-        promotion = self.scheduler.promotion()
-        if not isinstance(promotion, Promotion):
+        answer = self.scheduler.promotion()
+        if answer is None or answer is WAIT:
             return None
-        place, rung, steps = promotion.number, promotion.rung, promotion.steps
+        if not isinstance(answer, Promotion) or not self._is_next(answer):
+            expected = "WAIT, None, or the next rung of a trial that has values, with more steps than its last one"
+            raise broken(self.scheduler, "promotion()", answer, expected)
+        place, rung, steps = int(answer.number), int(answer.rung), int(answer.steps)
         self._call(lambda: self._scheduler.started(place, rung, steps))
-        found = replace(promotion, number=self._numbers[promotion.number])
-        return self._ids[found.number], found
+        number = self._numbers[place]
+        self._reached[number] = rung, steps, False
+        return self._ids[number], Promotion(number, rung, steps)
+
+    def _is_next(self, promotion: Promotion) -> bool:
+        """Whether the trial that is promoted waits at the rung below, with fewer steps."""
+        if not 0 <= promotion.number < len(self._numbers):
+            return False
+        rung, steps, waits = self._reached.get(self._numbers[promotion.number], (0, 0, False))
+        return waits and promotion.rung == rung + 1 and promotion.steps > steps
 
     def continues(self, number: int) -> None:
         """A unit of a promoted trial was stored."""
@@ -193,15 +203,20 @@ class Arm:
 
     def next_steps(self) -> int:
         """The steps of the first training unit of the next trial of this arm."""
-        return self.scheduler.start(len(self._numbers))
+        place = len(self._numbers)
+        steps, horizon = self.scheduler.start(place), self.scheduler.horizon(place)
+        if not 1 <= steps <= horizon:
+            expected = f"at least 1, and at most the horizon, {horizon!r}"
+            raise broken(self.scheduler, f"start({place})", steps, expected)
+        return int(steps)
 
     def first_steps(self, number: int) -> int:
         """The steps of the first training unit of a trial that was started."""
-        return self.scheduler.start(self._places[number])
+        return int(self.scheduler.start(self._places[number]))
 
     def horizon(self, number: int) -> int:
         """The steps at which the learning rate of a trial that was started has come down."""
-        return self.scheduler.horizon(self._places[number])
+        return int(self.scheduler.horizon(self._places[number]))
 
     def is_last(self, unit: Unit) -> bool:
         """Whether a trial that was started ends with this unit."""

@@ -18,17 +18,13 @@ from nas.statistics.rank_correlation import Correlation, correlation
 FIRST = 20  # trials with a score and a result of the same length of training
 GROWTH = 1.5
 MASKED = 0.0  # the value of a demoted probe
-MOST, LONGEST = "most", True  # how `SearchConfig.audited` names the rule; an earlier version used the longest training
 
 
 class Audit:
-    """probes: {place among the objectives: name}. quality: the place of the first metric. Values are minimised.
+    """probes: {place among the objectives: name}. quality: the place of the first metric. Values are minimised."""
 
-    longest: the longest training of enough trials counts, not that of most trials.
-    """
-
-    def __init__(self, probes: Mapping[int, str], quality: int, *, longest: bool = False) -> None:
-        self.probes, self.quality, self.longest = dict(probes), quality, longest
+    def __init__(self, probes: Mapping[int, str], quality: int) -> None:
+        self.probes, self.quality = dict(probes), quality
         self.demoted: frozenset[int] = frozenset()
         self.found: dict[str, Correlation] = {}
         self.steps = 0  # the length of training that was compared
@@ -49,8 +45,6 @@ class Audit:
 
     def _counts(self, steps: int) -> bool:
         """Whether this length of training is the one to compare."""
-        if self.longest:
-            return steps >= self.steps
         return steps == max(self._results, key=lambda each: (len(self._results[each]), each))
 
     def _look(self, steps: int) -> bool:
@@ -71,12 +65,9 @@ class Audit:
         return tuple(MASKED if place in self.demoted else value for place, value in enumerate(values))
 
     @classmethod
-    def of(cls, stages: Iterable[tuple[str, str]], rule: bool | str = MOST) -> Audit | None:
-        """An audit of objectives (name, stage); None if there is no probe, or no metric to compare it with.
-
-        rule: which length of training counts, MOST or LONGEST.
-        """
+    def of(cls, stages: Iterable[tuple[str, str]]) -> Audit | None:
+        """An audit of objectives (name, stage); None if there is no probe, or no metric to compare it with."""
         listed = list(stages)
         probes = {place: name for place, (name, stage) in enumerate(listed) if stage == "probe"}
         metrics = [place for place, (_, stage) in enumerate(listed) if stage == "metric"]
-        return cls(probes, metrics[0], longest=rule is LONGEST) if probes and metrics else None
+        return cls(probes, metrics[0]) if probes and metrics else None

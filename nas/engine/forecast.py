@@ -11,7 +11,6 @@ from typing import Any
 from nas.config.schema import TRAINING, SearchConfig
 from nas.finals.expected import expected_runs
 from nas.schedulers import registry
-from nas.schedulers.checked import CheckedScheduler
 from nas.schedulers.contract import Level
 
 MOST_TRIALS = 10**7  # a forecast looks no further
@@ -109,8 +108,8 @@ def _levels(config: SearchConfig, trials: int) -> list[Level]:
     for count in (trials - sum(controls), *controls):
         if count:
             made = registry.make(config.scheduler.name, **config.scheduler.options)
-            for level in CheckedScheduler(config.scheduler.name, made).forecast(count):
-                units[level.steps, level.start] += level.units
+            for level in made.forecast(count):
+                units[level.steps, level.start] += round(level.units)
     return [Level(count, start, steps) for (steps, start), count in sorted(units.items())]
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from nas import location
 from nas import report as reports
-from nas.config import factory
 from nas.config.checks import is_latency_here
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
-from nas.engine.checks import continuing, starting
-from nas.engine.ending import have_ended, is_over, same_trials
-from nas.engine.learned import with_learned
+from nas.engine.ending import same_trials
 from nas.engine.loop import Search
-from nas.engine.settled import settle
+from nas.engine.resolve import Resolved, resolve
 from nas.engine.units import kind_of_failure
 from nas.errors import StoreError, Unreachable, UsageError
 from nas.finals.again import check_ended
@@ -27,7 +25,7 @@ from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header
 from nas.runners.contract import LaterRunner, Runner
-from nas.store import Reader, Store, Study, Trial, open_store
+from nas.store import Store, Study, Trial, open_store
 from nas.upkeep import cleaning
 from nas.upkeep.places import check_storage, make_checkpoints
 from searchspace.model.architecture import Architecture
@@ -106,9 +104,10 @@ def search(
     """
     if retry_failed is not None:
         kind_of_failure(retry_failed)
-    store = _open(config, runner)
+    store, found = opened(config, here=runner is None, again=retry_failed is not None)
     with _closed_after_an_error(store):
-        return _search(store, config, quiet, runner, retry_failed=retry_failed)
+        study = enter(store, found)
+        return _run(store, study, found, quiet, runner, retry_failed=retry_failed)
 
 
 def finals(config: SearchConfig, *, quiet: bool = False, runner: Runner | None = None) -> Result:
@@ -116,12 +115,15 @@ def finals(config: SearchConfig, *, quiet: bool = False, runner: Runner | None =
 
     Raises NasError, also for a study whose search has not ended.
     """
-    store = _open(config, runner)
+    store, found = opened(config, here=runner is None)
     with _closed_after_an_error(store):
-        ended = next((each for each in store.studies() if each.name == config.study), None)
-        if ended is not None:
-            check_ended(store, ended)
-        return _search(store, config, quiet, runner, finals_only=ended is not None)
+        if found.study is None:
+            return _run(store, enter(store, found), found, quiet, runner)
+        check_ended(store, found.study)
+        kept = SearchConfig.stored(found.study.config).finals  # the study keeps those of its search file
+        config = found.config.model_copy(update={"finals": kept})
+        study = enter(store, replace(found, config=config))
+        return _run(store, study, found, quiet, runner, extends=kept.model_dump(mode="json"))
 
 
 @contextmanager
@@ -133,30 +135,21 @@ def _closed_after_an_error(store: Store) -> Iterator[None]:
         raise
 
 
-def _search(
+def _run(
     store: Store,
-    config: SearchConfig,
+    study: Study,
+    found: Resolved,
     quiet: bool,
     runner: Runner | None,
     *,
-    finals_only: bool = False,
+    extends: Mapping[str, Any] | None = None,
     retry_failed: str | None = None,
 ) -> Result:
-    known = next((each for each in store.studies() if each.name == config.study), None)
-    unusable, over, trains = "", False, True
-    if known is not None and retry_failed is None:
-        over, trains = _left(store, known, config)
-    if known is None or trains:
-        # before the study is there, and before something is trained in vain
-        starting.check_trains(config, here=runner is None)
+    """Run a study. extends: the finals of its search file, if those of `found` alone are run."""
+    config = found.config
+    if found.trains:
         make_checkpoints(config.checkpoints, config.study, config.storage)
-    else:
-        config, unusable = starting.usable(config, SearchConfig.stored(known.config), here=runner is None)
-    asked = SearchConfig.stored(known.config).finals if known and finals_only else config.finals
-    extends = asked.model_dump(mode="json") if finals_only else None
-    study = enter(store, config.model_copy(update={"finals": asked}))  # it keeps those of the search file
-    config = settle(config, SearchConfig.stored(study.config))
-    first = factory.objectives(config)[0]
+    first = parts(config).objectives[0]
     reporter = Reporter(
         store,
         study,
@@ -167,18 +160,16 @@ def _search(
         config=config,
     )
     with reporter:
-        if unusable:
-            reporter.say(f"Nothing is trained, and the study keeps its runner, device and checkpoints. {unusable}")
         start = partial(_runner, config, reporter.say)
-        chosen = runner or (start() if trains else LaterRunner(start))
+        chosen = runner or (start() if found.trains else LaterRunner(start))
         reporter.say("Building the space, the objectives and the baselines")
-        running = Search(config, store, study, chosen, reporter, extends=extends, ended=over)
+        running = Search(config, store, study, chosen, reporter, extends=extends, ended=found.over)
         if any(map(is_latency_here, config.objectives)):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         if retry_failed is not None:
             reporter.say(_retried(running, retry_failed))
         reporter.watch(chosen.progress)
-        if not over and not finals_only:  # finals leave an ended search ended
+        if not found.over and extends is None:  # finals leave an ended search ended
             store.update_study(study.id, ending=None)
         report = running.run()
         if said := _cleaned(store, study.name):
@@ -191,13 +182,13 @@ def _runner(config: SearchConfig, say: Callable[[str], None]) -> Runner:
     if config.runner.name == "ray":
         address = config.runner.options.get("address")
         say(f"Connecting to the Ray cluster at {address}" if address else "Starting Ray on this machine")
-    return factory.runner(config, say)
+    return parts(config).runner(say)
 
 
 def _cleaned(store: Store, study: str) -> str:
     """Remove what `study` no longer needs -> what was removed, for people. The results are there in any case."""
     try:
-        removed = cleaning.clean(store, store.study(study), factory.CACHE)
+        removed = cleaning.clean(store, store.study(study), location.CACHE)
     except Unreachable as error:
         again = location.command(store, study, "clean", study)
         return f"Files that are no longer needed stay. {error} `{again}` tries again."
@@ -213,12 +204,16 @@ def _retried(running: Search, kind: str) -> str:
     return f"{said}. {plural(finals, 'final')} failed too ({kind}); finals are not tried again." if finals else said
 
 
-def _open(config: SearchConfig, runner: Runner | None) -> Store:
-    """As `open_for`. A new search that is refused makes no file."""
-    if begins_file(check_storage(config.storage)):
-        starting.check_trains(config, here=runner is None)
-        check_first(config)
-    return open_for(config)
+def opened(config: SearchConfig, *, here: bool = True, again: bool = False) -> tuple[Store, Resolved]:
+    """The study database, and what a search of `config` has before it. A new search that is refused makes no file.
+
+    here, again: as of `resolve`. Raises what that raises, and StoreError if the database cannot be made.
+    """
+    first = begins_file(check_storage(config.storage))
+    found = resolve(config, here=here, again=again) if first else None
+    store = open_for(config)
+    with _closed_after_an_error(store):
+        return store, found or resolve(config, store, here=here, again=again)
 
 
 def open_for(config: SearchConfig) -> Store:
@@ -237,69 +232,32 @@ def begins_file(file: Path | None) -> bool:
     return file is not None and (not file.exists() or not file.stat().st_size)
 
 
-def check_first(config: SearchConfig) -> None:
-    """Raise UsageError if `enter` would refuse the study that would be the first in its file. It makes no file."""
-    starting.check_finals(config, known=False)
-    starting.check_new(config, factory.objectives(config))
-    settle(with_learned(config))
+def enter(store: Store, found: Resolved) -> Study:
+    """The study of a resolved search file. It is created if it is new; else its row and its space are brought up to it.
 
-
-def enter(store: Store, config: SearchConfig) -> Study:
-    """The study that `config` names. It is created if it is new; else its space grows if that of `config` has.
-
-    The study keeps the options that `nas.engine.settled` settles, also those that the search file leaves out. Raises
-    UsageError or SpaceError if the study there is another search, if the finals cannot be decided, or if an objective
-    of a new study cannot be evaluated.
+    Raises UsageError or SpaceError if another process has created another search of this name meanwhile.
     """
-    known = config.study in {study.name for study in store.studies()}
-    starting.check_finals(config, known=known)
-    if not known:
-        task, objectives = factory.prepared_task(config), factory.objectives(config)
-        starting.check_new(config, objectives)
-        settled = _with_facts(settle(with_learned(config, store)))
+    config, study = found.config, found.study
+    if study is None:
+        built = parts(config)
         try:
             return store.create_study(
                 config.study,
-                _kept(settled),
+                found.row,
                 config.space,
                 config.seed,
-                _described(objectives),
-                data_hash=task.data_hash or None,
+                _described(built.objectives),
+                data_hash=built.prepared_task.data_hash or None,
             )
-        except UsageError:
-            pass  # another process created it a moment ago
-    study = store.study(config.study)
-    if continuing.check_continues(store, study, config):
+        except UsageError:  # another process created it a moment ago
+            found = resolve(config, store)
+            study = store.study(config.study)
+    if found.space_grows:
         store.add_space_version(study.id, config.space)
-    kept = _continued(study, config)
-    if kept != study.config:
-        ending = study.ending if same_trials(kept, study.config) else None
-        store.update_study(study.id, config=kept, ending=ending)
+    if found.row != study.config:
+        ending = study.ending if same_trials(found.row, study.config) else None
+        store.update_study(study.id, config=found.row, ending=ending)
     return store.study(config.study)
-
-
-def _continued(study: Study, config: SearchConfig) -> dict[str, Any]:
-    """What `study` stores if `config` continues it."""
-    before = SearchConfig.stored(study.config)
-    return _kept(_with_facts(settle(config, before), before.data_facts))
-
-
-def may_train(store: Reader, study: Study | None, config: SearchConfig) -> bool:
-    """Whether a search of `config` may train something; if not, it only shows the result of `study`.
-
-    study: the one that `config` names; None if it is new. `nas plan` calls it too. Raises UsageError for an option that
-    is invalid.
-    """
-    return study is None or _left(store, study, config)[1]
-
-
-def _left(store: Reader, study: Study, config: SearchConfig) -> tuple[bool, bool]:
-    """(whether the search of `study` is over, whether a search of `config` may train something)."""
-    if not study.ending:
-        return False, True
-    options = _continued(study, config)
-    over = is_over(store, study, options)
-    return over, not (over and have_ended(store, study, options["finals"]))
 
 
 def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
@@ -310,14 +268,3 @@ def _described(objectives: Sequence[Objective]) -> list[dict[str, str]]:
     return [
         {"name": each.name, "direction": str(each.direction), **stage} for each, stage in zip(known, told, strict=True)
     ]
-
-
-def _with_facts(config: SearchConfig, known: dict[str, Any] | None = None) -> SearchConfig:
-    """`config` with the facts about its data: those that the study knows, or those that the task tells."""
-    facts = known or factory.prepared_task(config).data_facts() or None
-    return config.model_copy(update={"data_facts": facts})
-
-
-def _kept(config: SearchConfig) -> dict[str, Any]:
-    """What the study stores of a search file: everything but the URL of the database, which may hold a password."""
-    return config.model_dump(mode="json", exclude={"storage"})

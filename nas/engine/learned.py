@@ -17,8 +17,8 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from nas import location, pareto
-from nas.config import factory
-from nas.config.schema import Named, SearchConfig
+from nas.config.parts import parts
+from nas.config.schema import SearchConfig
 from nas.errors import NasError, UsageError
 from nas.objectives.contract import Objective
 from nas.options import Names
@@ -43,19 +43,16 @@ def with_learned(config: SearchConfig, store: Reader | None = None) -> SearchCon
     study. Raises UsageError for an unknown study, and for one without an objective, a hole or enough results that the
     new search can use.
     """
-    wanted = list(dict.fromkeys(name for named in _strategies(config) for name in _wanted(named)))
+    strategies = config.strategy, *(arm.strategy for arm in config.arms.values())
+    wanted = [name for named in strategies for name in _wanted(named.options.get(OPTION, ()))]
     if not wanted:
         return config
-    return config.model_copy(update={"learned": {name: _read(config, store, name) for name in wanted}})
+    return config.model_copy(update={"learned": {name: _read(config, store, name) for name in dict.fromkeys(wanted)}})
 
 
-def _strategies(config: SearchConfig) -> Iterable[Named]:
-    return config.strategy, *(arm.strategy for arm in config.arms.values())
-
-
-def _wanted(named: Named) -> Sequence[str]:
+def _wanted(written: Any) -> Sequence[str]:
     try:
-        return TypeAdapter(Names).validate_python(named.options.get(OPTION, ()))
+        return TypeAdapter(Names).validate_python(written)
     except ValidationError:
         return ()  # the strategy says what is wrong with it
 
@@ -64,7 +61,7 @@ def _read(config: SearchConfig, store: Reader | None, name: str) -> dict[str, An
     if name == config.study:
         raise UsageError(f"{OPTION}: the study {name!r} cannot learn from itself: it does so anyway.")
     with _opened(config, store, name) as (found, study):
-        objectives = factory.objectives(config)
+        objectives = parts(config).objectives
         shared = [place for place, each in enumerate(objectives) if each.name in _objectives(study)]
         if not shared:
             raise UsageError(
@@ -87,7 +84,7 @@ def _read(config: SearchConfig, store: Reader | None, name: str) -> dict[str, An
 
 def _check(config: SearchConfig, earlier: Earlier, name: str) -> None:
     """Raise UsageError if nothing can be learned from an earlier study."""
-    codes = Codes(factory.space(config))
+    codes = Codes(parts(config).space)
     if earlier.choices and not any(path in codes.place for each in earlier.choices for path in each):
         raise UsageError(
             f"{OPTION}: the space of the study {name!r} has no hole in common with this one. A hole is the same if it "

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from nas import location
-from nas.config import factory
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine import leases, session
 from nas.engine.ending import end
@@ -85,8 +85,9 @@ class Search:
 
     def __post_init__(self) -> None:
         self.owner = leases.owner_name()
-        self.objectives = factory.objectives(self.config)
-        self.proposer = session.proposer(self.config, self.store, self.study, self.objectives, self.reporter.say)
+        self.parts = parts(self.config)
+        self.objectives = self.parts.objectives
+        self.proposer = session.proposer(self.parts, self.store, self.study, self.reporter.say)
         attempts = self.config.limits.attempts
         takeovers = attempts * (FROM_OUTSIDE if self.runner.isolates else 1)
         self.units = Units(
@@ -228,7 +229,7 @@ class Search:
         self.ended = False
         self.units.hold(unit)
         self._running[unit.number, unit.rung, unit.kind] = unit
-        self.runner.submit(factory.work(self.config, unit, self.proposer.horizon(unit)))
+        self.runner.submit(self.parts.work(unit, self.proposer.horizon(unit)))
 
     def _record(self, outcome: Outcome) -> None:
         if self._stopping and outcome.failure is not None:

@@ -7,23 +7,18 @@ import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from nas import location, metrics
-from nas.config import factory
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine import launch
-from nas.engine.checks import continuing, starting
 from nas.engine.forecast import Forecast, Rates, affordable, forecast
-from nas.engine.learned import with_learned
-from nas.engine.proposer import evidence
-from nas.engine.settled import settle
+from nas.engine.resolve import Resolved, resolve
 from nas.errors import NasError, UsageError
-from nas.objectives.contract import Objective, Search
 from nas.report.data import data_lines
 from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short, size
@@ -168,10 +163,10 @@ def plan(config: SearchConfig) -> Plan:
     A sample that cannot be trained is a warning. Raises NasError for whatever `nas search` rejects, and if none of
     three samples can be trained.
     """
-    objectives = factory.objectives(config)
-    known, settled = found(config, objectives)
-    space = factory.space(config)
-    shape = factory.shape(config)
+    resolved, known = found(config)
+    config = resolved.config
+    built = parts(config)
+    space, shape = built.space, built.shape
     generator = random.Random(config.seed)
     refused = sum(not space.feasible(space.sample(generator, feasible=False)) for _ in range(DRAWN)) / DRAWN
     samples = [space.sample(generator).architecture for _ in range(SAMPLES)]
@@ -183,8 +178,8 @@ def plan(config: SearchConfig) -> Plan:
         written = max((each.stat().st_size for each in Path(folder).iterdir()), default=0)
     mean = statistics.fmean(each.parameters for each, _ in costs) / max(1, cost(trained, shape).parameters)
     rates = Rates(
-        tokens=factory.step_tokens(config),
-        flops=statistics.median(each.training_flops for each, _ in costs) * factory.task(config).shape.batch,
+        tokens=config.step_tokens,
+        flops=statistics.median(each.training_flops for each, _ in costs) * built.task.shape.batch,
         device_seconds=step,
         unit_seconds=unit,
     )
@@ -194,7 +189,7 @@ def plan(config: SearchConfig) -> Plan:
     warnings += failed
     search, finals = _seconds(ahead, step, unit, config.budget.minutes)
     points = space.size()
-    disk = _disk(settled, ahead, round(written * mean))  # a checkpoint grows with the parameters
+    disk = _disk(config, ahead, round(written * mean))  # a checkpoint grows with the parameters
     if disk.free is not None and disk.checkpoint * disk.checkpoints + disk.database > disk.free:
         warnings += (f"the disk has {size(disk.free)} free, which is less than the search may write",)
     return Plan(
@@ -207,12 +202,12 @@ def plan(config: SearchConfig) -> Plan:
         task=yaml.safe_dump(config.task.written(), default_flow_style=True, width=1000, allow_unicode=True)
         .removesuffix("...\n")
         .strip(),
-        data=factory.prepared_task(settled).data_facts(),
-        objectives=tuple(f"{each.name} ({each.direction})" for each in objectives),
+        data=config.data_facts or {},
+        objectives=tuple(f"{each.name} ({each.direction})" for each in built.objectives),
         strategy=config.strategy.name,
         baselines=tuple(
             f"{each.short}, {each.root.name}, {short(cost(each, shape).parameters)} parameters"
-            for each in factory.baselines(config)
+            for each in built.baselines
         ),
         parameters=_spread([each.parameters for each, _ in costs]),
         flops=_spread([each.expected_flops for each, _ in costs]),
@@ -267,7 +262,7 @@ def _timed(
     for each in dict.fromkeys(samples):
         outcome = _trained(config, each.text(), folder)
         if outcome.failure is None:
-            step = factory.task(config).shape.rows / outcome.metrics[metrics.of_run("tokens_per_second")]
+            step = parts(config).task.shape.rows / outcome.metrics[metrics.of_run("tokens_per_second")]
             return each, step, max(0.0, outcome.seconds - TIMED_STEPS * step), tuple(failed)
         reason = f"{outcome.failure.kind}: {outcome.failure.message}"
         failed.append(f"sample {each.short} of the space cannot be trained, so a trial of it would fail ({reason})")
@@ -283,15 +278,15 @@ def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
             trial=0,
             rung=0,
             architecture=architecture,
-            task={config.task.name: config.task.options},
+            task=parts(config).spec,
             recipe=config.recipe,
             steps=steps,
             horizon=steps + 1,
             seed=config.seed,
             checkpoint=folder,
-            threads=factory.threads(config),
+            threads=parts(config).threads,
             device=config.device,
-            cache=str(factory.CACHE),
+            cache=str(location.CACHE),
             task_source=config.task_source,
             blocks=config.blocks,
         )
@@ -318,39 +313,21 @@ def _run(first: Work, second: Work) -> Outcome:
     return outcome if outcome.failure is not None else run(second)
 
 
-def found(config: SearchConfig, objectives: Sequence[Objective]) -> tuple[str, SearchConfig]:
-    """What the database has of this study already, and `config` as that study continues it. A database that does not
-    exist is not created.
+def found(config: SearchConfig) -> tuple[Resolved, str]:
+    """What a search of `config` has before it, and what the database has of this study already, as text.
 
-    Raises UsageError or SpaceError if the study there is another search, if an objective cannot be evaluated here, if
-    a part settles what a study cannot keep, if no checkpoint could be written, or if units run here and their device is
-    missing; StoreError if the database could not be made.
+    A database that does not exist is not created. Raises what `resolve` raises, and StoreError if the database could
+    not be made.
     """
-    file = check_storage(config.storage)
-    if launch.begins_file(file):
-        return _new(config, objectives), settle(with_learned(config))
+    if launch.begins_file(check_storage(config.storage)):
+        return resolve(config), "new"
     with open_reader(config.storage) as store:
-        study = next((each for each in store.studies() if each.name == config.study), None)
-        if study is None:
-            return _new(config, objectives), settle(with_learned(config, store))
-        starting.check_finals(config, known=True)
-        continuing.check_continues(store, study, config)
-        if launch.may_train(store, study, config):
-            starting.check_trains(config)
-        for each in objectives:
-            each.begin(Search(evidence=partial(evidence, store, study)))
-        tried = sum(count.trials for count in store.counts(study.id) if count.purpose == "search")
-        of = f" of {config.budget.trials}" if config.budget.trials else ""
-        counted = f"{tried}{of} trials" if of else plural(tried, "trial")
-        text = f"started {study.created_at:%Y-%m-%d}: it has {counted}"
-        return text, settle(config, SearchConfig.stored(study.config))
-
-
-def _new(config: SearchConfig, objectives: Sequence[Objective]) -> str:
-    starting.check_trains(config)
-    starting.check_finals(config, known=False)
-    starting.check_new(config, objectives)
-    return "new"
+        made = resolve(config, store)
+        if made.study is None:
+            return made, "new"
+        tried = sum(count.trials for count in store.counts(made.study.id) if count.purpose == "search")
+        counted = f"{tried} of {config.budget.trials} trials" if config.budget.trials else plural(tried, "trial")
+        return made, f"started {made.study.created_at:%Y-%m-%d}: it has {counted}"
 
 
 def _spread(values: list[int]) -> tuple[int, int, int]:

@@ -232,12 +232,7 @@ class Proposer:
     def _told_too_much(self, trial: Trial) -> bool:
         """Whether the trial's arm knows more results than were known when another process proposed the trial."""
         arm = self.arms.get(trial.arm)
-        return (
-            trial.purpose == "search"
-            and trial.known_trials is not None  # else an older version proposed it, which reported no starts
-            and arm is not None
-            and arm.told > trial.known_results
-        )
+        return trial.purpose == "search" and arm is not None and arm.told > trial.known_results
 
     def _start(self, trial: Trial) -> None:
         arm = self.arms.get(trial.arm)
@@ -246,7 +241,7 @@ class Proposer:
         if trial.purpose == SEARCH and arm is not None:
             while arm.told < trial.known_results and (result := self._result()) is not None:
                 self._tell(result)
-            if trial.known_trials is not None and arm.told < trial.known_results:
+            if arm.told < trial.known_results:
                 found = f"it knew {trial.known_results} results, but {arm.told} are there"
                 raise DamageError.of_row(_row(trial), found)
             arm.start(trial)

@@ -7,12 +7,11 @@ on a cluster can be followed, and debugged, in one process without training anyt
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nas.config import factory
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine import session
 from nas.engine.arm import Arm, counts
@@ -74,25 +73,18 @@ class Replay:
 
 def replay(store: Reader, study: Study) -> Replay:
     """Propose every trial of `study` again, each with what its strategy knew then."""
-    config = SearchConfig.stored(study.config)
     trials = store.trials(study.id, purposes=("search",))
     results = [each for each in store.results_since(study.id) if each.purpose == "search" and counts(each)]
-    scores = Scores(factory.objectives(config))
+    built = parts(SearchConfig.stored(study.config))
+    scores = Scores(built.objectives)
     found: list[Difference] = []
     for version in store.space_versions(study.id):
-        space = factory.space(config.model_copy(update={"space": version.text}))
-        for old in (True, False):  # older versions reported no starts: see `Trial.known_trials`
-            for arm in session.arms(config, space, scores, space_version=version.number):
-                own = [each for each in trials if each.arm == arm.name]
-                log = _Log(arm, own, [each for each in results if each.arm == arm.name])
-                wanted = {each.number for each in own if each.space_version == version.number and _is_old(each) is old}
-                found += log.differences_without_starts(wanted) if old else log.differences(wanted)
+        for arm in session.arms(built, built.space_of(version.text), scores, space_version=version.number):
+            own = [each for each in trials if each.arm == arm.name]
+            log = _Log(arm, own, [each for each in results if each.arm == arm.name])
+            found += log.differences({each.number for each in own if each.space_version == version.number})
     given = sum(trial.operator in GIVEN for trial in trials)
     return Replay(len(trials), given, len(results), tuple(sorted(found, key=lambda each: each.trial)))
-
-
-def _is_old(trial: Trial) -> bool:
-    return trial.known_trials is None
 
 
 class _Log:
@@ -113,15 +105,6 @@ class _Log:
                 self._tell(trial.known_results)
                 self.arm.start(trial)
 
-    def differences_without_starts(self, wanted: Collection[int]) -> Iterator[Difference]:
-        """As `differences`, for trials of older versions: proposed one at a time, without knowing started trials."""
-        before = _Before(self.trials)
-        chosen = [trial for trial in self.trials if trial.number in wanted and trial.operator not in GIVEN]
-        for trial in sorted(chosen, key=lambda trial: (trial.known_results, trial.number)):
-            self._tell(trial.known_results)
-            before.number = trial.number
-            yield from self._compared([trial], before)
-
     def _tell(self, count: int) -> None:
         """Tell results until the arm knows `count`."""
         for result in self.results[self.arm.told : count]:
@@ -141,29 +124,12 @@ class _Log:
 
 
 def _batches(trials: Sequence[Trial]) -> Iterator[list[Trial]]:
-    """The trials that were proposed together: those that knew the same trials. Older ones stand alone."""
+    """The trials that were proposed together: those that knew the same trials."""
     batch: list[Trial] = []
     for trial in trials:
-        if batch and (trial.known_trials is None or trial.known_trials != batch[0].known_trials):
+        if batch and trial.known_trials != batch[0].known_trials:
             yield batch
             batch = []
         batch.append(trial)
     if batch:
         yield batch
-
-
-class _Before:
-    """The architectures of the trials before a number; a Collection for `in`."""
-
-    def __init__(self, trials: Sequence[Trial]) -> None:
-        self._numbers = {trial.architecture_hash: trial.number for trial in trials}
-        self.number = 0
-
-    def __contains__(self, hash: object) -> bool:
-        return self._numbers.get(str(hash), math.inf) < self.number
-
-    def __iter__(self) -> Iterator[str]:
-        return (hash for hash, number in self._numbers.items() if number < self.number)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from nas.config import factory
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine.proposer import evidence as evidence_of
 from nas.errors import UsageError
@@ -59,14 +59,14 @@ def wanted(study: Study, spec: Spec) -> Objective:
     if the search has an objective of this name.
     """
     config = SearchConfig.stored(study.config)
-    objective = make(spec, factory.shape(config))
+    objective = make(spec, parts(config).shape)
     if objective.placed:
         raise UsageError(f"objective {objective.name}: it is found where this command runs, so leave out `on`.")
     if objective.stage != "cost":
         raise UsageError(f"objective {objective.name}: it needs a training or a probe, so trials cannot get it later.")
     if objective.refused and all(each["name"] != objective.name for each in study.objectives):
         raise UsageError(f"objective {objective.name}: {objective.refused}.")
-    if any(each.name == objective.name for each in factory.objectives(config)):
+    if any(each.name == objective.name for each in parts(config).objectives):
         raise UsageError(
             f"objective {objective.name}: the search has one of this name. Give the new one another, as in "
             "{latency: {phase: decode, name: laptop_ms}}."
@@ -88,7 +88,7 @@ def left_to(study: Study, machine: str) -> list[Wanted]:
     Raises UsageError if there are none, with the nearest name.
     """
     config = SearchConfig.stored(study.config)
-    listed = list(enumerate(zip(config.objectives, factory.objectives(config), strict=True), 1))
+    listed = list(enumerate(zip(config.objectives, parts(config).objectives, strict=True), 1))
     machines = sorted({each.machine for _, (_, each) in listed if each.machine})
     if machine not in machines:
         known = f" Known: {', '.join(machines)}." if machines else " It leaves none to any machine."
@@ -100,7 +100,7 @@ def left_to(study: Study, machine: str) -> list[Wanted]:
     for rung, (written, each) in listed:
         if each.machine == machine:
             here = {name: value for name, value in written.options.items() if name != "on"}
-            found.append(Wanted(make({written.name: here}, factory.shape(config)), rung))
+            found.append(Wanted(make({written.name: here}, parts(config).shape), rung))
     return found
 
 
@@ -148,7 +148,7 @@ def find(
 def _begun(store: Store, study: Study, some: Sequence[Wanted], say: Callable[[str], None]) -> list[Wanted]:
     """Those that can be found here. Tells why others cannot; raises UsageError if none can."""
     config = SearchConfig.stored(study.config)
-    search = Search(factory.space(config), store, say, partial(evidence_of, store, study))
+    search = Search(parts(config).space, store, say, partial(evidence_of, store, study))
     found, errors = [], []
     for each in some:
         try:

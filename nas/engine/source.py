@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 
-from nas.errors import DamageError, NasError
+from nas.errors import AnswerProblem, DamageError, NasError
 from nas.strategies.contract import NothingLeft, Proposal, Strategy
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
@@ -24,6 +24,11 @@ class Exhausted(NasError):
 
 class ProposedNothing(Exhausted):
     """The strategy proposes nothing. The space may hold more, and a corrected strategy may find it."""
+
+
+def broken(who: object, call: str, answer: object, expected: str) -> AnswerProblem:
+    """The error about a strategy or a scheduler, `who`, that gave this answer to a call."""
+    return AnswerProblem(f"{type(who).__name__}.{call} must return {expected}, but returned {answer!r}.")
 
 
 class Source:
@@ -61,7 +66,9 @@ class Source:
         attempts, answered, self.idle = LISTED_ATTEMPTS if self._is_small else ATTEMPTS, 0, ""
         try:
             for attempt in range(attempts):
-                proposals = self.strategy.ask(number, count, attempt)
+                proposals = list(self.strategy.ask(number, count, attempt))
+                if not all(isinstance(each, Proposal) for each in proposals):
+                    raise broken(self.strategy, f"ask({number}, {count}, {attempt})", proposals, "a list of Proposal")
                 if found := _until_known(proposals, known):
                     return found, ""
                 answered += bool(proposals)

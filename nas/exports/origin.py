@@ -75,9 +75,8 @@ def _pending(store: Reader, study: Study, trial: Trial) -> list[str]:
 def _vocabulary(study: Study, config: SearchConfig) -> dict[str, Any] | None:
     if "vocabulary" in study.config:
         return config.vocabulary
-    from nas.config import factory  # a study made before studies kept their vocabulary
 
-    return factory.vocabulary(config)
+    return config.vocabulary
 
 
 def _latency(config: SearchConfig, trial: Trial) -> dict[str, Any]:
@@ -86,9 +85,9 @@ def _latency(config: SearchConfig, trial: Trial) -> dict[str, Any]:
     measured = {name: found for name, found in evidence if isinstance(found, dict) and "milliseconds" in found}
     if not measured:
         return {}
-    from nas.config import factory
+    from nas.config.parts import parts
 
-    listed = zip(config.objectives, factory.objectives(config), strict=True)
+    listed = zip(config.objectives, parts(config).objectives, strict=True)
     devices = {made.name: written.options.get("device", "cpu") for written, made in listed}
     kept = ("phase", "milliseconds", "low", "high", "batch", "length", "threads", "kind", "device")
     return {

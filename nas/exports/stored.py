@@ -51,11 +51,11 @@ def stored(store: Reader, study: Study, trial: Trial) -> StoredArchitecture:
     if drawing and drawing.rows[0].label.split(" ")[0] in ONE_LENGTH:
         costs = costs_at(drawing.length, drawing.cost)
         return StoredArchitecture(hash, trial.architecture, costs, name, config.blocks)
-    from nas.config import factory
+    from nas.config.parts import parts
     from searchspace.model.build import cost
 
     read = _read(trial.architecture, name, config.blocks)
-    shape = at_trial_depth(store, study, trial.number, factory.shape(config))
+    shape = at_trial_depth(store, study, trial.number, parts(config).shape)
     return StoredArchitecture(read.hash, read.text(), costs_at(shape.length, cost(read, shape)), name, config.blocks)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nas import location, tasks
-from nas.config import factory
 from nas.config.checks import find_final_baseline
+from nas.config.parts import parts
 from nas.config.schema import Budget, GivenBaseline, Named, SearchConfig
 from nas.errors import UsageError
 from nas.finals.expected import baselines, kind, lengths
@@ -29,7 +29,7 @@ def extended(
     be used.
     """
     finals = config.finals
-    task = factory.prepared_task(config)
+    task = parts(config).prepared_task
     added = tuple(_baseline(name, task, kind(config)) for name in dict.fromkeys(against))
     changes = {
         "top": finals.top or 1,
@@ -72,7 +72,7 @@ def of_architecture(architecture: Architecture, search: SearchConfig) -> SearchC
 
     Raises UsageError if the architecture does not fit the task.
     """
-    task = factory.prepared_task(search)
+    task = parts(search).prepared_task
     model = fitted(architecture, task)
     try:
         tasks.check(task, model.root)

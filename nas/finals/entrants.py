@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from nas.config import checks, factory
+from nas.config import checks
+from nas.config.parts import parts
 from nas.config.schema import GivenBaseline, SearchConfig
 from nas.finals.plan import Plan
 from nas.objectives.contract import Objective
@@ -87,7 +88,7 @@ def baselines(config: SearchConfig, store: Store, study: Study, plan: Plan, winn
     """
     measure = _latency(config)
     started = _started(store, study, winner)
-    shape = at_trial_depth(store, study, winner.trial, factory.shape(config))
+    shape = at_trial_depth(store, study, winner.trial, parts(config).shape)
     found: dict[str, Entrant] = {}
     missing: dict[str, None] = {}
     for given in plan.baselines:
@@ -128,7 +129,7 @@ def _name(name: str, match: str, proportions: str) -> str:
 
 def _latency(config: SearchConfig) -> Callable[[Architecture], float] | None:
     """Measures latency as the first such objective of the search does, on this machine; None if it has none."""
-    written = zip(config.objectives, factory.objectives(config), strict=True)
+    written = zip(config.objectives, parts(config).objectives, strict=True)
     return next((each.evaluate for named, each in written if checks.is_latency_here(named)), None)
 
 

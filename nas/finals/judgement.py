@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any
 
-from nas.config import factory
+from nas.config.parts import parts
 from nas.finals import savings, speed
 from nas.finals.expected import STRONG, kind
 from nas.finals.finals import Finals
@@ -162,12 +162,12 @@ def _shape(finals: Finals, result: Result) -> Shape:
     search. A baseline has none, so it has the depth of its runs."""
     if result.entrant.role == "baseline":
         return _shape_in_runs(finals, result)
-    return at_trial_depth(finals.store, finals.study, result.entrant.trial, factory.shape(finals.config))
+    return at_trial_depth(finals.store, finals.study, result.entrant.trial, parts(finals.config).shape)
 
 
 def _shape_in_runs(finals: Finals, result: Result) -> Shape:
     """The shape of a sequence, with halting blocks at the mean depth that the longest runs measured."""
-    shape = factory.shape(finals.config)
+    shape = parts(finals.config).shape
     runs = result.trials[finals.plan.longest]
     depths = [shape.at_depth(finals.store.metrics(finals.study.id, number, 0)).halting_steps for number in runs]
     known = [depth for depth in depths if depth is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nas.config import factory
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.latency import runs, timing
 from nas.latency.runs import Setting
@@ -19,13 +19,13 @@ SECONDS = 30.0  # for all entrants together; each has at least one turn
 
 def in_turns(config: SearchConfig, architectures: Sequence[Architecture]) -> list[float]:
     """Positions per second of a training step with the task's batch and length, on the search's device, in float32."""
-    shape = factory.task(config).shape
+    shape = parts(config).task.shape
     setting = Setting(
         phase="train",
         device=config.device,
         batch=shape.batch,
         length=max(shape.length, shape.memory),
-        threads=factory.threads(config),
+        threads=parts(config).threads,
     )
     where = resolve(config.device)
     with runs.on_threads(setting.threads), runs.seeded(where), garbage.little_garbage():

@@ -6,7 +6,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from nas.engine.audit import MOST as AUDITED
 from nas.engine.audit import Audit
 from nas.statistics.rank_correlation import Correlation
 from nas.store.records import MAIN, SEARCH, UnitKind
@@ -56,7 +55,7 @@ def probes(store: Reader, study: Study) -> list[Probe]:
     """The probes of the search at their last audit; empty before the first audit, or if the search has no probes."""
     names = [each["name"] for each in study.objectives]
     staged = [(each["name"], each.get("stage", "metric")) for each in study.objectives]
-    audit = Audit.of(staged, study.config.get("audited") or AUDITED)
+    audit = Audit.of(staged)
     if audit is None:
         return []
     signs = [-1 if each["direction"].startswith("max") else 1 for each in study.objectives]

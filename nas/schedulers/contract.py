@@ -45,9 +45,6 @@ WAIT = Wait.WAIT  # the answer of `promotion` if a worker should stay idle until
 class Scheduler(Protocol):
     """Constructed as `cls(**options)`; one with a parameter `objectives` is given {name: direction} of the search.
 
-    An attribute `settled`, if there is one, has the options that the study keeps, although the search file leaves them
-    out: a later release may have another default.
-
     Each arm of a study has a scheduler of its own. Trials are numbered from 0 within the arm, without gaps, in the
     order in which they were started. Its answers may be whole numbers of NumPy; none may exceed `nas.options.MOST`.
     """

@@ -8,7 +8,7 @@ from typing import Any
 from nas.registry import Registry, Thing
 from nas.schedulers.contract import Scheduler
 
-registry = Registry("scheduler", "nas.schedulers", offered=("objectives",), names_errors=True)
+registry = Registry("scheduler", "nas.schedulers", offered=("objectives",))
 
 
 def scheduler(name: str) -> Callable[[Thing], Thing]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from random import Random
-from typing import ClassVar, Literal
+from typing import Literal
 
 from nas.options import Start, Trials
 from nas.strategies.base import StrategyBase
@@ -24,11 +24,9 @@ SHARE, FEWEST = 4, 5  # a quarter of a small population competes to be the paren
 class AgingEvolution(StrategyBase):
     """population: how many trials are members. sample: how many of them compete to be the parent. start: random trials
     before the first child. moves: `all` also changes all layers alike and moves layers. parent: with `spread` a quarter
-    of a small population competes; with `best`, as in earlier versions, all of it competes, so that nearly all of the
+    of a small population competes; with `best` all of it competes, so that nearly all of the
     first children have one of two parents.
     """
-
-    EARLIER: ClassVar[dict[str, str]] = {"moves": "one", "parent": "best"}
 
     def __init__(
         self,
@@ -49,7 +47,7 @@ class AgingEvolution(StrategyBase):
         self.sample = sample
         self.first = min(random_start(start, trials), population)
         self.moves, self.parent = moves, parent
-        self.settled = {"moves": moves, "parent": parent} | ({"start": self.first} if start == AUTO else {})
+        self.resolved = {"start": self.first}
         self.members: OrderedDict[int, Member] = OrderedDict()  # by number, in the order in which they finished
         self._ranked: list[Member] | None = None  # best first; None if it has to be computed again
 

@@ -9,12 +9,9 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from random import Random
 from typing import Any
 
-from nas.own.answers import called
-from nas.strategies.checked import check_proposed
 from nas.strategies.contract import Evaluate, NothingLeft, Proposal, Result, SearchSpace, Started, generator
 
 DRAWS = 200  # if this many draws in a row are known failures, the space has nothing else
@@ -29,7 +26,7 @@ class StrategyBase(ABC):
         self.seed = seed
         self.objectives = objectives
         self.evaluate = evaluate
-        self.settled: Mapping[str, Any] = {}  # see `Strategy`
+        self.resolved: Mapping[str, Any] = {}  # see `Strategy`
         self._failed: dict[str, str] = {}  # hash of the architecture -> kind of failure
         self._started: set[str] = set()
         self._told: set[str] = set()
@@ -92,8 +89,7 @@ class StrategyBase(ABC):
         """The proposal of one attempt: the first draw that is not known to fail."""
         rng = generator(self.seed, number, attempt)
         for tried in range(attempt, attempt + DRAWS):
-            answer = self.propose(rng, number, tried)
-            proposal = check_proposed(answer, partial(called, "propose", number, tried))
+            proposal = self.propose(rng, number, tried)
             if proposal.point.architecture.hash not in self._failed:
                 return proposal
         raise NothingLeft(

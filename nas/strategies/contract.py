@@ -94,19 +94,15 @@ class Strategy(Protocol):
     """Constructed as `cls(space, seed=..., objectives=<count>, evaluate=None, **options)`.
 
     One with a parameter `trials` is given the planned number of trials when a study is created, and None later. An
-    attribute `settled`, if there is one, has the options that follow from it. The study keeps them, so a larger budget
-    changes no proposal.
+    attribute `resolved`, if there is one, has the options that follow from it where the search file leaves them to it
+    (`auto` or null). The study keeps them, so a larger budget changes no proposal.
     """
 
     def ask(self, number: int, count: int = 1, attempt: int = 0) -> list[Proposal]:
         """Proposals for the trials `number`, `number + 1`, ...: distinct, and none that is known or pending.
 
         count: how many; fewer come back if the space holds fewer. attempt: higher after an earlier proposal for the
-        same trial was turned down. Asking changes nothing. Raises NothingLeft if there is not one.
-
-        While no trial was started, a single proposal may repeat a known point: the logs of older versions have no
-        starts, and they must replay. The caller then asks again with the next attempt.
-        """
+        same trial was turned down. Asking changes nothing. Raises NothingLeft if there is not one."""
 
     def start(self, started: Started) -> None:
         """A trial was started: its point is pending until `tell` gets its result, and known from then on."""

@@ -38,7 +38,7 @@ class LocalSearch(StrategyBase):
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.first = random_start(start, trials)
-        self.settled = {"start": self.first} if start == AUTO else {}
+        self.resolved = {"start": self.first}
         self.restart, self.size = restart, size
         self.successes = 0
         self.front: list[Member] = []

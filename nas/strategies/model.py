@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
@@ -60,8 +60,6 @@ class Model(StrategyBase):
     them fail; "number" is that of an earlier version. learn_from: names of earlier studies, whose results are
     `earlier`."""
 
-    EARLIER: ClassVar[dict[str, str]] = {"costs": "values", "opening": "number"}
-
     def __init__(
         self,
         space: SearchSpace,
@@ -81,7 +79,7 @@ class Model(StrategyBase):
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.first = first_trials(start, trials, points_of(space))
-        self.settled = {"costs": costs, "opening": opening} | ({"start": self.first} if start == AUTO else {})
+        self.resolved = {"start": self.first}
         self.candidates, self.rounds, self.exact = candidates, rounds, exact
         self.codes = Codes(space)
         self.moves = Moves(self.codes)

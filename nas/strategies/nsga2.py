@@ -9,7 +9,7 @@ https://doi.org/10.1007/978-3-642-01020-0_18), because workers finish one by one
 from __future__ import annotations
 
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -29,8 +29,6 @@ class NSGA2(StrategyBase):
     members compete to be a parent. moves: `all` also changes all layers alike, moves layers and exchanges segments.
     niches: what keeps the members of a front apart, `crowding` or reference `directions` as in NSGA-III; `auto` takes
     directions for three objectives or more, where crowding prefers the ends of the front."""
-
-    EARLIER: ClassVar[dict[str, str]] = {"moves": "one", "niches": "crowding"}
 
     def __init__(
         self,
@@ -53,7 +51,7 @@ class NSGA2(StrategyBase):
         self.first = min(random_start(start, trials), population)
         self.moves = moves
         self.niches = niches if niches != AUTO else "directions" if objectives > 2 else "crowding"
-        self.settled = {"moves": moves, "niches": self.niches} | ({"start": self.first} if start == AUTO else {})
+        self.resolved = {"start": self.first, "niches": self.niches}
         self.directions = reference_directions(objectives, population) if self.niches == "directions" else None
         self.crossover = crossover
         self.mutation = mutation

@@ -5,7 +5,7 @@ Deb & Jain 2014, https://doi.org/10.1109/TEVC.2013.2281535, in steady state as `
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from nas.options import Field, Fraction, Trials
 from nas.strategies.contract import Evaluate, SearchSpace
@@ -17,8 +17,6 @@ from nas.strategies.registry import strategy
 @strategy("nsga3")
 class NSGA3(NSGA2):
     """The options are those of `nsga2`, without `niches`."""
-
-    EARLIER: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,
@@ -49,4 +47,4 @@ class NSGA3(NSGA2):
             moves=moves,
             niches="directions",
         )
-        self.settled = {key: value for key, value in self.settled.items() if key != "niches"}
+        self.resolved = {"start": self.first}

@@ -11,7 +11,7 @@ import inspect
 from functools import partial
 from importlib.util import find_spec
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nas.errors import UsageError
 from nas.strategies.base import StrategyBase
@@ -39,8 +39,6 @@ class Optuna(StrategyBase):
     """sampler: the name of a class in `optuna.samplers`. failures: whether it learns from failed trials. numbers: a
     choice of numbers is `ordered`, or a set of `options`. All other options go to the sampler."""
 
-    EARLIER: ClassVar[dict[str, str]] = {"failures": "ignored", "numbers": "options"}
-
     def __init__(
         self,
         space: SearchSpace,
@@ -67,7 +65,7 @@ class Optuna(StrategyBase):
         self._worst: tuple[float, ...] | None = None  # the worst value of each objective
         random_start = self._random_start(trials)
         self.options |= random_start
-        self.settled = {**random_start, "failures": failures, "numbers": numbers}
+        self.resolved = random_start
         self.study, self.ledger = study.new_study(objectives)
         self._base: tuple[int, Point] | None = None  # the number of a trial and what the sampler proposed for it
         self._places: dict[int, int] = {}  # number of the trial -> its index in Optuna's study

@@ -14,7 +14,6 @@ registry = Registry(
     "nas.strategies",
     given=("space", "seed", "objectives", "evaluate"),
     offered=("trials", "earlier"),
-    names_errors=True,
 )
 
 

@@ -47,7 +47,7 @@ class Tournament(StrategyBase):
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.population, self.sample = population, sample
         self.first = min(random_start(start, trials), population)
-        self.settled = {"start": self.first} if start == AUTO else {}
+        self.resolved = {"start": self.first}
         self.seeded, self.changes = seeded, changes
         self.members: dict[int, Member] = {}  # by number
         self.seeds: Member | None = None

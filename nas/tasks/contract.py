@@ -81,7 +81,6 @@ class Task(ABC):
 
     reports: tuple[Metric, ...] | None = None  # what `metrics` returns; None: the task does not say
     vocabulary: Vocabulary | None = None  # of the symbols in its batches, once prepared; None: it has no symbols
-    settled: Mapping[str, Any] = {}  # options that a study keeps as they are, even if its search file leaves them out
     criterion: str = "cross_entropy"  # computes the loss from `outputs`, unless the recipe names another criterion
     target_kind: TargetKind | None = None  # of the targets that `outputs` gives; None: the task does not say
 

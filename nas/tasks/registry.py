@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.errors import UsageError
-from nas.registry import Registry, Thing, checked
+from nas.registry import Registry, Thing, checked, completed
 from nas.tasks.contract import Task
 from nas.tasks.own import OWN, TaskProblem, own_class, read
 
@@ -50,14 +50,25 @@ def load(spec: Spec, source: str | None = None) -> Task:
     return cls(**values)
 
 
+def complete(spec: Spec, source: str | None = None, known: Mapping[str, Any] = {}) -> dict[str, dict[str, Any]]:
+    """`spec` with every option, as {name: options}: those of `known` where it leaves them out, else the defaults."""
+    name, options = _parse(spec)
+    return {name: completed(_find(name, source), options, known)}
+
+
 def loaded(spec: Spec, source: str | None = None) -> Task:
-    """As `load`, but the same task for the same `spec` and `source` in this process."""
-    return _loaded(json.dumps(spec), source)
+    """As `load`, but the same task for the same options and `source` in this process."""
+    return _loaded(_key(spec, source), source)
 
 
 def load_prepared(spec: Spec, source: str | None, cache: Path | None) -> Task:
     """The task with its data read, once in this process. Raises as `load`, and what `prepare` raises."""
-    return _prepared(json.dumps(spec), source, cache)
+    return _prepared(_key(spec, source), source, cache)
+
+
+def _key(spec: Spec, source: str | None) -> str:
+    """The same text for all ways to write a task."""
+    return json.dumps(complete(spec, source), sort_keys=True)
 
 
 @lru_cache(maxsize=KEPT)

@@ -7,64 +7,43 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from nas.tasks.contract import Task
 from nas.tasks.own import TaskProblem
-from searchspace.contract import Context
 
 SLACK = 1  # positions: a model that predicts the next symbol may read all but the last one of a batch
 
 
-class _Seen(Exception):
-    """The model was called; `inputs` are the shapes of its tensors."""
+def check_first(task: Task, model: nn.Module) -> RemovableHandle:
+    """Check the shapes of the inputs of `model` at its first call. Remove the handle after a step of training.
 
-    def __init__(self, inputs: list[torch.Size]) -> None:
-        self.inputs = inputs
-
-
-class _Probe(nn.Module):
-    """Replaces a model, and records the shapes of its inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(()))
-
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        raise _Seen([each.shape for each in (*inputs, *named.values()) if isinstance(each, Tensor)])
-
-
-def check_drawn(task: Task) -> None:
-    """Draw one training batch of `task`, which is prepared, and check the shapes of the inputs of the model.
-
-    Raises TaskProblem if the batch contradicts `task.shape`, `source_length` or `target_length`. A task passes if it
-    does not call the model as a function, or fails before: then its first unit reports the error.
+    The call raises TaskProblem if they contradict `task.shape`, `source_length` or `target_length`.
     """
-    batch = task.draw("train", 0, 0)
-    try:
-        task.loss(_Probe(), batch, Context())
-    except _Seen as seen:
-        inputs = [tuple(shape) for shape in seen.inputs if len(shape) >= 2]
-    except Exception:
-        return
-    else:
-        return
-    name, shape = type(task).__name__, task.shape
-    if not inputs:
-        return
-    lengths = _lengths(task, len(inputs))
-    for (sequences, positions, *_), (attribute, length) in zip(inputs, lengths):
-        if abs(positions - length) > SLACK:
-            raise TaskProblem(
-                f"The task {name} says {attribute}: {length}, but it draws sequences of {positions} positions, so its "
-                f"costs would be wrong. Set {attribute} to {positions} in the task."
-            )
-        if sequences != shape.batch:
-            raise TaskProblem(
-                f"The task {name} says batch: {shape.batch}, but it draws batches of {sequences} sequences. Set batch "
-                f"to {sequences} in the task."
-            )
+
+    def check(_model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        hook.remove()
+        tensors = [each for each in (*given, *named.values()) if isinstance(each, Tensor) and each.dim() >= 2]
+        for each, (attribute, length) in zip(tensors, _lengths(task, len(tensors))):
+            _check(task, *each.shape[:2], attribute, length)
+
+    hook = model.register_forward_pre_hook(check, with_kwargs=True)
+    return hook
+
+
+def _check(task: Task, sequences: int, positions: int, attribute: str, length: int) -> None:
+    name, batch = type(task).__name__, task.shape.batch
+    if abs(positions - length) > SLACK:
+        raise TaskProblem(
+            f"The task {name} says {attribute}: {length}, but it draws sequences of {positions} positions, so its "
+            f"costs would be wrong. Set {attribute} to {positions} in the task."
+        )
+    if sequences != batch:
+        raise TaskProblem(
+            f"The task {name} says batch: {batch}, but it draws batches of {sequences} sequences. Set batch to "
+            f"{sequences} in the task."
+        )
 
 
 def _lengths(task: Task, inputs: int) -> list[tuple[str, int]]:

@@ -70,9 +70,9 @@ def find(reference: str, storage: str | None = None, task: Callable[[], Task] | 
         return of_trial(*trial, storage=storage)
     own_blocks(path)
     if task is not None and (architectures.in_zoo(reference) or _has_no_record(path)):
-        from nas.config import completing  # it imports torch
+        from nas.config import checks  # it imports torch
 
-        architecture = completing.find(reference, task(), storage=storage)
+        architecture = checks.find(reference, task(), storage=storage)
     else:
         architecture = architectures.find(reference, storage)
     return _of_file(path, architecture, reference) if path.is_file() else Recorded(
@@ -101,7 +101,7 @@ def of_trial(study: str, number: int, storage: str | None = None) -> Recorded:
 
 
 def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
-    from nas.config import factory
+    from nas.config.parts import parts
     from nas.config.schema import SearchConfig
     from nas.exports.origin import horizon, lineage
     from nas.store import UnitKind, UnitState
@@ -126,9 +126,9 @@ def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
         seed=trial.seed,
         rungs=tuple(each.steps for each in done),
         device=config.device,
-        threads=factory.threads(config),
+        threads=parts(config).threads,
         metrics=_finite(store.metrics(study.id, number, done[-1].rung)) if done else {},
-        vocabulary=factory.vocabulary(config),
+        vocabulary=config.vocabulary,
         data_sha256=study.data_hash or "",
         checkpoint=Checkpoint(kept[-1].checkpoint_uri or "", kept[-1].checkpoint_sha256 or "") if kept else None,
         header={"study": study.name, **named, "lineage": lineage(store, study, trial)},

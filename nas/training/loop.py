@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.tasks.contract import Batch, Task
+from nas.tasks.shapes import check_first
 from nas.training.determinism import set_seed
 from nas.training.recipe import Recipe
 from nas.work import Progress
@@ -108,9 +109,11 @@ class Training:
         interval = 1 if self.device.type == "cpu" else SYNCHRONISE
         losses: list[Tensor] = []
         batches = self.task.batches("train", self.seed, self.step)
+        first = check_first(self.task, self.model)
         while self.step < steps:
             set_seed(self.seed * 1_000_003 + self.step, self.device)
             losses.append(self._advance(self._next(batches)))
+            first.remove()
             if len(losses) == interval or self.step == steps:
                 meter.add(self.step, _finite(losses, self.step))
                 losses = []

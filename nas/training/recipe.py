@@ -35,6 +35,7 @@ T = TypeVar("T")
 LEARNING_RATE = "learning_rate"
 OF_THE_OPTIMISER = (LEARNING_RATE, "weight_decay", "betas")
 OF_THE_SCHEDULE = ("warmup", "floor")
+FLAT = (*OF_THE_OPTIMISER, *OF_THE_SCHEDULE)
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,29 @@ class Recipe:
         if device.type != "cuda":
             return torch.float32
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+
+
+def complete(recipe: Mapping[str, Any], known: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """`recipe` with every option of its parts, as plain data: those of `known` where it leaves them out, else defaults.
+
+    What is written flat, such as `learning_rate`, stays flat.
+    """
+    from pydantic_core import to_jsonable_python  # not at the top: a machine that only trains may not have it
+
+    read = Recipe.read(recipe)
+    found: dict[str, Any] = {"criterion": None, "clip": read.clip, "precision": read.precision}
+    for key, registry, part in (
+        ("optimiser", optimisers, read.optimiser),
+        ("schedule", schedules, read.schedule),
+        ("criterion", criteria, read.criterion),
+    ):
+        if part is None:
+            continue
+        options = registry.complete(part.name, part.options, (known.get(key) or {}).get(part.name, {}))
+        found[key] = {part.name: {name: value for name, value in options.items() if name not in recipe}}
+    found |= {name: value for name, value in recipe.items() if name in FLAT}
+    plain: dict[str, Any] = to_jsonable_python(found)
+    return plain
 
 
 def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,9 @@ import pytest
 
 from benchmarks import scale
 from benchmarks.support import studies
-from nas.config import factory
+from nas.config.parts import parts
 from nas.engine import arm, launch, session
+from nas.engine.resolve import resolve
 from nas.engine.source import point_of
 from nas.store import TrialState, open_reader
 from searchspace.space.space import Space
@@ -25,8 +26,8 @@ def resumed(storage: str):
     """What a search knows after a restart."""
     config = studies.config_for(storage, scale.STUDY)
     with launch.open_for(config) as store:
-        study = launch.enter(store, config)
-        proposer = session.proposer(config, store, study, factory.objectives(config))
+        study = launch.enter(store, resolve(config, store))
+        proposer = session.proposer(parts(config), store, study)
         proposer.absorb()
         return proposer
 

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.quality.table import Missing
 from benchmarks.tables import make, probes, table
-from nas.config import factory, searchfile
+from nas.config import searchfile
+from nas.config.parts import parts
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def test_holds_what_its_page_says(trained):
 
 
 def test_rows_are_points_of_todays_space_with_todays_costs(trained):
-    today = factory.space(searchfile.load(make.QUICKSTART))
+    today = parts(searchfile.load(make.QUICKSTART)).space
     for row in trained.rows[:: len(trained.rows) // 8]:
         point = today.point(dict(row.choices))
         assert today.feasible(point)
@@ -33,14 +34,14 @@ def test_rows_are_points_of_todays_space_with_todays_costs(trained):
 
 
 def test_the_same_architectures_are_drawn_again(trained):
-    drawn = islice(make.points(factory.space(searchfile.load(make.QUICKSTART)), 0), 6)
+    drawn = islice(make.points(parts(searchfile.load(make.QUICKSTART)).space, 0), 6)
     assert [dict(point.choices) for point in drawn] == [dict(row.choices) for row in trained.rows[:6]]
 
 
 def test_a_training_gives_a_row_that_can_be_packed(tmp_path, monkeypatch):
     monkeypatch.setattr(make, "STEPS", (1, 2))
     monkeypatch.setattr(make, "EVALUATION", 256)
-    wanted = make.jobs(factory.space(searchfile.load(make.QUICKSTART)), 1, 1, 0)
+    wanted = make.jobs(parts(searchfile.load(make.QUICKSTART)).space, 1, 1, 0)
     assert [(job.index, job.seed) for job in wanted] == [(0, 0), (0, 1)]
     rows, file = [make.trained(job, str(make.QUICKSTART), "cpu") for job in wanted], tmp_path / "rows.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))

@@ -70,7 +70,7 @@ def nothing() -> str:
 def registry():
     made = Registry("thing", "tests.nas.no_such_package", given=("space",))
     made.__dict__["_all"] = made._things  # nothing to discover
-    made.register("full", former=("whole", "entire"))(Full)
+    made.register("full")(Full)
     made.register("data")(Data)
     made.register("inherits")(Inherits)
     made.register("function")(function)
@@ -78,23 +78,14 @@ def registry():
     return made
 
 
-def test_the_names_are_the_current_ones_and_former_names_stay_valid(registry):
-    assert registry.names() == ["data", "full", "function", "inherits", "nothing"]
-    assert registry.name("entire") == registry.name("full") == "full"
-    assert registry.find("whole") is Full
-    assert registry.make("whole", {"space": 0}, {"size": 2}).given["size"] == 2
-
-
-@pytest.mark.parametrize("name", ["full", "whole", "data"])
+@pytest.mark.parametrize("name", ["full", "data"])
 def test_a_name_has_one_meaning(registry, name):
     with pytest.raises(ValueError, match=f"The thing '{name}' is defined twice"):
         registry.register(name)(Plain)
-    with pytest.raises(ValueError, match="is defined twice"):
-        registry.register("new", former=(name,))(Plain)
 
 
 def test_the_same_thing_may_be_registered_again_as_when_its_module_is_reloaded(registry):
-    registry.register("full", former=("whole",))(Full)
+    registry.register("full")(Full)
     assert registry.find("full") is Full
 
 
@@ -135,8 +126,10 @@ def test_values_are_converted_to_the_declared_types(registry):
 def test_an_option_without_its_name_is_the_first(registry):
     assert registry.make("full", {"space": 0}, {UNNAMED: 7}).given["size"] == 7
     assert registry.make("function", {}, {UNNAMED: "x", "limit": 1}) == ("x", 1, (), {})
-    assert registry.by_name("function", {UNNAMED: "x", "limit": 1}) == {"path": "x", "limit": 1}
-    assert registry.by_name("nothing", {UNNAMED: 7}) == {UNNAMED: 7}
+    assert registry.complete("function", {UNNAMED: "x"}, {"path": "y", "scale": 2}) == {
+        "path": "x", "limit": 3, "scale": 2,
+    }  # fmt: skip
+    assert registry.complete("full", {"size": 1}).keys() == {"size", "kind", "steps", "model", "plain", "money"}
     with pytest.raises(UsageError, match="thing 'nothing' takes no options, but got 7"):
         registry.make("nothing", {}, {UNNAMED: 7})
 
@@ -254,12 +247,3 @@ def test_all_mistakes_of_one_part_are_told_together():
     assert first == "thing 'full' has 4 mistakes:"
     hints = ("no option 'siez'. Did you mean 'size'?", "Did you mean 'two'?", "'steps.0'", "needs the option 'size'")
     assert all(hint in mistake for hint, mistake in zip(hints, mistakes, strict=True))
-
-
-def test_an_error_of_a_thing_keeps_its_type_unless_the_registry_names_errors(registry):
-    registry.register("broken")(lambda: {}["key"])
-    with pytest.raises(KeyError):
-        registry.make("broken", {}, {})
-    registry.names_errors = True
-    with pytest.raises(UsageError, match=r"The thing 'broken' raised an error when it was made:\nTrace(?s:.*)KeyError"):
-        registry.make("broken", {}, {})

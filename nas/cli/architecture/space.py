@@ -81,9 +81,10 @@ def _load(path: Path, length: int | None = None) -> Space:
 
     written = documents.load(path, tags=language.TAGS).data
     if isinstance(written, dict) and "space" in written and "kind" not in written:
-        from nas.config import factory, searchfile
+        from nas.config import searchfile
+        from nas.config.parts import parts
 
-        space = factory.space(searchfile.load(path))
+        space = parts(searchfile.load(path)).space
     else:
         space = Space.load(path, given=BYTES)
         filled = [name for name in BYTES if name not in written and space.root.fields.get(name) == BYTES[name]]

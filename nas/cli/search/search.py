@@ -84,7 +84,6 @@ def _repeated(config: SearchConfig, times: int, quiet: bool, retry_failed: str |
     """
     from contextlib import ExitStack
 
-    from nas.config import factory
     from nas.engine import launch, planning
     from nas.engine.loop import NothingFound
     from nas.engine.repeats import repeats
@@ -92,7 +91,7 @@ def _repeated(config: SearchConfig, times: int, quiet: bool, retry_failed: str |
 
     every = list(repeats(config, times))
     for each in every[1:]:  # before hours are spent on the first
-        planning.found(each, factory.objectives(each))
+        planning.found(each)
     with ExitStack() as stack:
         done, nothing = [], []
         for each in every:
@@ -115,12 +114,12 @@ def _repeated(config: SearchConfig, times: int, quiet: bool, retry_failed: str |
 
 def _drawn(result: Result, winner: Entrant) -> str:
     """The winner's tree, and the depth at which its FLOPs are counted if it has halting blocks."""
-    from nas.config import factory
+    from nas.config.parts import parts
     from nas.report.trials import at_trial_depth
     from searchspace.model.architecture import Architecture
     from searchspace.model.drawing import draw
     from searchspace.model.halting import halting_note
 
     architecture = Architecture.parse(winner.architecture)
-    shape = at_trial_depth(result.store, result.study, winner.trial, factory.shape(result.config))
+    shape = at_trial_depth(result.store, result.study, winner.trial, parts(result.config).shape)
     return "\n".join(filter(None, (draw(architecture, shape), halting_note(architecture, shape))))

@@ -74,8 +74,8 @@ def verdict(
 def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
     """The search of a study, or one that is made for an architecture."""
     from nas import architectures, location
-    from nas.config import factory
     from nas.config.found import find_search
+    from nas.config.parts import parts
     from nas.errors import UsageError
     from nas.finals import again
     from nas.tasks.fields import decided
@@ -97,5 +97,5 @@ def _config(name: str, like: str | None, storage: str | None) -> SearchConfig:
             f"search file or study whose task and recipe to use: `nas verdict {shlex.quote(name)} --like FILE`."
         )
     search = find_search(like, storage)
-    found = architectures.find(name, storage, lambda: decided(factory.prepared_task(search)))
+    found = architectures.find(name, storage, lambda: decided(parts(search).prepared_task))
     return again.of_architecture(found, search)

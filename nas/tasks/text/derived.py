@@ -15,7 +15,6 @@ from nas.documents import Tally
 from nas.tasks.classification import Classification
 from nas.tasks.contract import Batch, Split
 from nas.tasks.own import TaskProblem
-from nas.tasks.text import options
 from nas.tasks.text.language_model import LanguageModel
 from nas.tasks.vocabulary import Vocabulary
 
@@ -26,7 +25,7 @@ class OfText(Classification):
     special: names of the symbols that the task adds to those of the text.
     """
 
-    settled = options.SETTLED
+    passes_options_to = LanguageModel
     special: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[int] = 2  # tensors of a batch, without the documents
 

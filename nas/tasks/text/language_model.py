@@ -43,7 +43,6 @@ class LanguageModel(Task):
 
     reports = (Metric("bits_per_byte", unit="bits"), Metric("loss", unit="nats"))
     target_kind = "classes"
-    settled = options.SETTLED
     counted: np.ndarray | None = None  # whether each held-out symbol is scored; None: all are
 
     def __init__(

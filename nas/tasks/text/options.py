@@ -13,9 +13,6 @@ from nas.tasks.text import corpus, documents
 PARTS = (SPLITS, ("train", "held_out"))  # what a mapping `data` may name
 FRACTIONS = (0.9, 0.05, 0.05)
 
-# What a study keeps of the options that its search file leaves out, because another release may choose otherwise.
-SETTLED: Mapping[str, Any] = {"data": corpus.EMBEDDED, "split_by": "documents", "documents": "auto", "evaluation": None}
-
 
 def patterns(data: Any) -> list[str] | dict[str, list[str]] | None:
     """`data` as a list of patterns, or one for each part. Raises ValueError for anything else."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.config import factory
+from nas.config.parts import Parts
 from nas.runners.inline import InlineRunner
 from nas.work import Failure, FailureKind, Outcome
 
@@ -73,7 +73,7 @@ def test_a_seed_that_finds_nothing_does_not_end_the_others(nas, files, monkeypat
         failure = Failure(FailureKind.OUT_OF_MEMORY, "too large") if work.seed == 0 else None
         return Outcome(trial=work.trial, rung=work.rung, seconds=0.0, metrics=metrics, failure=failure)
 
-    monkeypatch.setattr(factory, "runner", lambda config, say: InlineRunner(first_seed_fails))
+    monkeypatch.setattr(Parts, "runner", lambda built, say: InlineRunner(first_seed_fails))
     changes = ["--set", "study=again", "--set", "budget.trials=3", "--set", "finals.top=0"]
     ended = nas("search", "tiny.yaml", "--repeat", "3", "--json", *changes)
     found = ended.json()

@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 import nas
-from nas.config import factory, searchfile
+from nas.config import searchfile
+from nas.config.parts import parts
 from nas.objectives.contract import Objective
 from nas.tasks import registry
 from nas.tasks.contract import Task
@@ -75,11 +76,11 @@ def test_a_study_from_python_uses_what_the_reader_built(search_file, built, tmp_
 def test_copies_of_a_config_share_the_parts_whose_keys_are_the_same(search_file):
     config = searchfile.load(search_file)
     elsewhere = config.model_copy(update={"storage": "sqlite:///elsewhere.db", "seed": 3})
-    assert factory.space(elsewhere) is factory.space(config)
-    assert factory.objectives(elsewhere) is factory.objectives(config)
+    assert parts(elsewhere).space is parts(config).space
+    assert parts(elsewhere).objectives is parts(config).objectives
     other = config.model_copy(update={"objectives": config.objectives[:1]})
-    assert factory.space(other) is factory.space(config)
-    assert [len(factory.objectives(each)) for each in (other, config)] == [1, 2]
+    assert parts(other).space is parts(config).space
+    assert [len(parts(each).objectives) for each in (other, config)] == [1, 2]
     assert config == searchfile.load(search_file)  # what was built is no part of its value
 
 
@@ -88,9 +89,9 @@ def test_a_copy_with_another_task_does_not_read_the_same_space_again(search_file
     longer = config.task.model_copy(update={"options": config.task.options | {"length": 6}})
     other = config.model_copy(update={"task": longer})
     another = other.model_copy(update={"space": "{kind: decoder, width: 8, vocabulary: 5, body: [gru]}"})
-    assert factory.space(another).size().points == 1
+    assert parts(another).space.size().points == 1
 
     monkeypatch.setattr(Space, "parse", None)  # it would fail
 
-    assert factory.space(other).length == factory.shape(other).length > factory.space(config).length
-    assert factory.space(other).size() == factory.space(config).size() != factory.space(another).size()
+    assert parts(other).space.length == parts(other).shape.length > parts(config).space.length
+    assert parts(other).space.size() == parts(config).space.size() != parts(another).space.size()

@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from nas.config import checks, factory, searchfile
+from nas.config import checks, searchfile
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.errors import UsageError
 from nas.store import open_store
@@ -228,8 +229,8 @@ def test_consecutive_segments_need_blocks_that_can_read_in_pieces():
 def test_models_must_have_positions_for_all_consecutive_segments():
     learned = CONTINUED.replace("  vocabulary: 256\n", "  position: {learned: {length: 255}}\n")
     with pytest.raises(SpaceError, match="supports at most 255 positions, but would read 256"):
-        factory.space(searchfile.parse(learned)).sample(Random(0))
-    factory.space(searchfile.parse(learned.replace("255", "256"))).sample(Random(0))
+        parts(searchfile.parse(learned)).space.sample(Random(0))
+    parts(searchfile.parse(learned.replace("255", "256"))).space.sample(Random(0))
 
 
 def test_the_mistakes_of_a_scheduler_are_named_once():
@@ -347,8 +348,8 @@ def test_an_own_task_is_checked_if_it_declares_its_metrics(tmp_path):
 def test_a_metric_may_be_one_that_a_block_of_the_users_own_reports(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     config = searchfile.parse(own("[{metric: accuracy}]"), "search.yaml", tmp_path)
-    assert factory.returned_metrics(config) == ("accuracy",)
-    assert factory.returned_metrics(config.model_copy(update={"blocks": {"mine.py": "..."}})) is None
+    assert parts(config).returned_metrics() == ("accuracy",)
+    assert parts(config.model_copy(update={"blocks": {"mine.py": "..."}})).returned_metrics() is None
 
 
 @pytest.mark.parametrize(
@@ -486,13 +487,13 @@ def test_a_search_file_and_its_space_are_read_once(tmp_path, monkeypatch):
         documents, "parse", lambda text, source, tags: read.append(source) or original(text, source, tags)
     )
     config = searchfile.load(tmp_path / "search.yaml")
-    factory.strategy(config, factory.space(config))
+    parts(config).strategy(parts(config).space)
     assert read == [str(tmp_path / "search.yaml"), str(tmp_path / "space.yaml")]
 
 
 def test_a_study_keeps_the_vocabulary_of_its_task():
     assert searchfile.parse(GOOD).vocabulary == {"kind": "bytes", "size": 256}
-    assert factory.vocabulary(searchfile.parse(GOOD).model_copy(update={"vocabulary": None})) == {
+    assert searchfile.parse(GOOD).model_copy(update={"vocabulary": None}).vocabulary == {
         "kind": "bytes",
         "size": 256,
     }

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from nas.config import factory
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine import launch, session
 from nas.engine.arm import next_arm
 from nas.engine.replay import replay
 from nas.engine.scores import Scores
-from nas.errors import UsageError
+from nas.errors import AnswerProblem, UsageError
+from nas.schedulers.contract import Promotion
+from nas.schedulers.full import Full
+from nas.schedulers.registry import registry as schedulers
 from nas.store import TrialState
+from nas.strategies.random import Random
+from nas.strategies.registry import registry as strategies
 
 NSGA2 = "{nsga2: {start: 4, population: 6}}"
 HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
@@ -156,6 +161,32 @@ def test_trials_of_a_study_without_arms_belong_to_main(describe, search):
     result = search(describe(budget="{trials: 2}"))
     with result.store as store:
         assert {trial.arm for trial in store.trials(result.study.id)} == {"main"}
-    space, scores = factory.space(result.config), Scores(factory.objectives(result.config))
-    (arm,) = session.arms(result.config, space, scores)
+    space, scores = parts(result.config).space, Scores(parts(result.config).objectives)
+    (arm,) = session.arms(parts(result.config), space, scores)
     assert (arm.name, arm.share) == ("main", 1)
+
+
+WRONG = {  # the method of a user's own strategy or scheduler -> what is said
+    "ask": (lambda *_: ["x"], r"Mine\.ask\(0, 1, 0\) must return a list of Proposal, but returned \['x'\]"),
+    "start": (lambda *_: 0, r"Mine\.start\(0\) must return at least 1, and at most the horizon, 10, but returned 0"),
+    "horizon": (lambda *_: 9, r"Mine\.start\(0\) must return at least 1, and at most the horizon, 9, but returned 10"),
+    "promotion": (lambda *_: Promotion(0, 1, 20), r"Mine\.promotion\(\) must return WAIT, None, or the next rung"),
+}
+
+
+@pytest.mark.parametrize("method", WRONG)
+def test_a_wrong_answer_names_the_class_and_the_method(method, describe, search, monkeypatch):
+    answer, message = WRONG[method]
+    registry, name, base = (strategies, "random", Random) if method == "ask" else (schedulers, "full", Full)
+    registry.find(name)
+    monkeypatch.setitem(registry._things, name, type("Mine", (base,), {method: answer}))
+    with pytest.raises(AnswerProblem, match=message):
+        search(describe(budget="{trials: 3}"))
+
+
+def test_an_error_of_a_strategy_keeps_its_traceback(describe, search, monkeypatch):
+    strategies.find("random")
+    broken = type("Mine", (Random,), {"propose": lambda self, rng, number, tried: {}["key"]})
+    monkeypatch.setitem(strategies._things, "random", broken)
+    with pytest.raises(KeyError, match="key"):
+        search(describe())

@@ -43,15 +43,6 @@ def test_a_probe_counts_again_when_it_ranks() -> None:
     assert audit.demoted == frozenset() and sum(changed) == 1
 
 
-def test_a_study_of_an_earlier_version_compares_the_longest_training_that_enough_trials_have() -> None:
-    audit = Audit({1: "snip"}, 0, longest=True)
-    for number in range(FIRST):
-        audit.tell(number, 10, (number, -number))
-    for number in range(FIRST):
-        audit.tell(number, 90, (number, number))
-    assert audit.steps == 90 and audit.demoted == frozenset()
-
-
 def test_audits_compare_the_training_that_most_trials_have() -> None:
     audit = Audit({1: "snip"}, 0)
     for number in range(2 * FIRST):

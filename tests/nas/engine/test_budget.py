@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from nas import report
-from nas.config import factory
+from nas.config.parts import parts
 from nas.config.schema import Budget, SearchConfig
 from nas.engine import launch, planning, session
 from nas.engine.forecast import Rates, affordable, forecast
 from nas.engine.replay import replay
-from nas.engine.settled import settle
+from nas.engine.resolve import resolve
 from nas.errors import UsageError
 from nas.store import TrialState
 from nas.work import Failure, FailureKind, Outcome
@@ -25,7 +25,7 @@ STEP = 16 * 128  # tokens of a training step of the task
 def spent(result):
     """What the search of a result has spent, by kind, as the status shows it and as its arms count it."""
     seen = report.status(result.store, result.study).spending.spent
-    proposer = session.proposer(result.config, result.store, result.study, result.objectives)
+    proposer = session.proposer(parts(result.config), result.store, result.study)
     proposer.absorb()
     arms = proposer.arms.values()
     assert seen["steps"] == sum(arm.allowance.steps for arm in arms)
@@ -62,7 +62,7 @@ def test_flops_are_those_of_the_training_steps_of_each_model(describe, search):
     result = search(describe(budget="{flops: 2e11}"))
     with result.store as store:
         trials = store.trials(result.study.id)
-        costs = [factory.costs(result.config, Architecture.parse(trial.architecture)) for trial in trials]
+        costs = [parts(result.config).costs(Architecture.parse(trial.architecture)) for trial in trials]
         assert [(trial.parameters, trial.step_flops) for trial in trials] == costs
         total = sum(10 * flops for _, flops in costs)
         assert spent(result)["flops"] == pytest.approx(total)
@@ -175,9 +175,9 @@ def test_few_trials_are_forecast_though_the_rounded_shares_of_controls_exceed_th
 
 def test_the_random_start_follows_from_the_trials_that_a_budget_buys(describe):
     config = describe(strategy="nsga2", budget=f"{{tokens: {10 * 40 * STEP}}}")
-    assert settle(config).strategy.options["start"] == 10
+    assert resolve(config).config.strategy.options["start"] == 10
     machine = describe(strategy="nsga2", budget="{device_seconds: 60}")
-    assert settle(machine).strategy.options["start"] == 20
+    assert resolve(machine).config.strategy.options["start"] == 20
 
 
 def test_the_status_shows_spent_of_planned(describe, search):
@@ -192,7 +192,7 @@ def test_the_status_shows_spent_of_planned(describe, search):
 def test_the_time_left_follows_from_the_share_that_is_spent(describe):
     config = describe(budget=f"{{tokens: {100 * STEP}}}")
     with launch.open_for(config) as store:
-        study = launch.enter(store, config)
+        study = launch.enter(store, resolve(config, store))
         for number in range(2):
             added = store.add_trial(
                 study.id, number, (f"hash{number}", "text"), seed=0, purpose="search", operator="random", choices={},

@@ -8,7 +8,7 @@ import pytest
 
 from nas.callbacks.of_study import _points
 from nas.cli.app import run
-from nas.config import factory
+from nas.config.parts import parts
 from nas.engine import rescoring, session
 from nas.engine.arm import counts
 from nas.engine.replay import replay
@@ -88,15 +88,16 @@ def test_the_search_learns_values_as_they_come_and_its_log_can_be_replayed(
 
 def test_a_strategy_is_told_again_with_the_value_that_came(describe):
     config = describe(objectives=f"[loss, {ON}]", budget="{trials: 2}")
-    (arm,) = session.arms(config, factory.space(config), Scores(factory.objectives(config)))
+    built = parts(config)
+    (arm,) = session.arms(built, built.space, Scores(built.objectives))
     seen = []
 
-    class Told(type(arm.strategy.strategy)):
+    class Told(type(arm.strategy)):
         def tell(self, result):
             seen.append((result.number, result.values, result.failure))
 
-    parts = arm._parts
-    arm._parts = lambda: (Told(factory.space(config), seed=0, objectives=2), parts()[1])
+    made = arm._parts
+    arm._parts = lambda: (Told(built.space, seed=0, objectives=2), made()[1])
     arm._equip()
     for number in (0, 1):
         (proposal,) = arm.propose(number, 1)
@@ -175,7 +176,7 @@ def test_the_first_objective_cannot_come_later(describe):
 
 
 def test_nothing_is_measured_by_the_search_itself(describe):
-    objective = factory.objectives(describe(objectives=f"[loss, {ON}]"))[1]
+    objective = parts(describe(objectives=f"[loss, {ON}]")).objectives[1]
     assert (objective.stage, objective.machine, objective.name) == ("later", "laptop", "laptop_ms")
     with pytest.raises(UsageError, match="there is no value from there"):
         objective.evaluate(None)

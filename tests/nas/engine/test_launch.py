@@ -1,21 +1,17 @@
 """How a search starts: its database, its study, and a second search on the same study."""
 
-import re
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-import nas
-from nas.config import factory
+from nas.config.parts import Parts, parts
 from nas.config.schema import Named
 from nas.engine import launch, planning, session
-from nas.engine.checks import starting
 from nas.engine.loop import Search
+from nas.engine.resolve import resolve
 from nas.errors import NasError, StoreError, UsageError
 from nas.runners.inline import InlineRunner
-from nas.schedulers.full import Full
-from nas.schedulers.registry import registry
 from nas.store import Store, TrialState, open_store
 from nas.work import Failure, FailureKind
 
@@ -40,10 +36,10 @@ def test_a_database_that_cannot_be_made_is_named_also_by_a_plan(place, why, desc
     with pytest.raises(StoreError, match=f"cannot be made: {why}"):
         launch.open_for(config)
     with pytest.raises(StoreError, match=f"cannot be made: {why}"):
-        planning.found(config, [])
+        planning.found(config)
 
 
-@pytest.mark.parametrize("command", [launch.open_for, lambda config: planning.found(config, [])])
+@pytest.mark.parametrize("command", [launch.open_for, planning.found])
 def test_the_database_of_a_search_is_a_path_and_not_a_url_of_sqlite(command, describe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = describe().model_copy(update={"storage": "sqlite:///file:d.db?uri=true"})
@@ -61,17 +57,17 @@ def test_a_link_to_a_file_that_can_be_made_is_accepted(describe, tmp_path):
 def test_an_empty_file_becomes_the_database_and_a_plan_accepts_it(describe, tmp_path):
     (tmp_path / "empty.db").touch()
     config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/empty.db"})
-    assert planning.found(config, factory.objectives(config))[0] == "new"
+    assert planning.found(config)[1] == "new"
     with launch.open_for(config) as store:
-        launch.enter(store, config)
-    assert planning.found(config, factory.objectives(config))[0].startswith("started")
+        launch.enter(store, resolve(config, store))
+    assert planning.found(config)[1].startswith("started")
 
 
 def test_a_file_of_one_byte_is_refused_by_a_plan_and_a_search_and_stays(describe, tmp_path):
     """SQLite takes it as empty."""
     (tmp_path / "one.db").write_bytes(b"x")
     config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/one.db"})
-    for command in (launch.search, partial(planning.found, objectives=factory.objectives(config))):
+    for command in (launch.search, planning.found):
         with pytest.raises(StoreError, match=r"one.db is not a database. Name another file"):
             command(config)
     assert (tmp_path / "one.db").read_bytes() == b"x"
@@ -80,7 +76,7 @@ def test_a_file_of_one_byte_is_refused_by_a_plan_and_a_search_and_stays(describe
 def test_a_plan_rejects_checkpoints_as_a_search_does(describe, tmp_path):
     (tmp_path / "file").touch()
     wrong = describe(budget="{trials: 1}").model_copy(update={"checkpoints": str(tmp_path / "file")})
-    for command in (lambda: launch.search(wrong, quiet=True), lambda: planning.found(wrong, factory.objectives(wrong))):
+    for command in (lambda: launch.search(wrong, quiet=True), lambda: planning.found(wrong)):
         with pytest.raises(UsageError, match=r"checkpoints: the folder .* is not a folder"):
             command()
 
@@ -89,13 +85,11 @@ WRONG = {  # changes of a search file that are found after it was read
     "checkpoints": {"checkpoints": "foo://x"},
     "device": {"device": "cuda:77"},
     "learn_from": {"strategy": Named(name="model", options={"learn_from": "gone"})},
-    "forecast": {"scheduler": Named(name="wrong", options={"steps": 1})},
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_new_search_that_is_refused_makes_no_file_and_a_plan_refuses_it_too(wrong, describe, monkeypatch, tmp_path):
-    monkeypatch.setitem(registry._things, "wrong", type("Wrong", (Full,), {"forecast": lambda self, trials: 5}))
+def test_a_new_search_that_is_refused_makes_no_file_and_a_plan_refuses_it_too(wrong, describe, tmp_path):
     config = describe(objectives="[loss]").model_copy(update=WRONG[wrong])
     messages = []
     for command in (launch.search, launch.finals, planning.plan):
@@ -108,10 +102,10 @@ def test_a_new_search_that_is_refused_makes_no_file_and_a_plan_refuses_it_too(wr
 def test_a_study_is_entered_by_whoever_comes_second(describe):
     config = describe()
     with launch.open_for(config) as store:
-        first = launch.enter(store, config)
-        assert launch.enter(store, config).id == first.id
+        first = launch.enter(store, resolve(config, store))
+        assert launch.enter(store, resolve(config, store)).id == first.id
         larger = describe(budget="{trials: 99}")
-        launch.enter(store, larger)
+        launch.enter(store, resolve(larger, store))
         assert store.study("tried").config["budget"]["trials"] == 99
 
 
@@ -134,23 +128,6 @@ def test_two_studies_live_in_one_database(describe, search):
         assert all(len(store.trials(study.id)) == 2 for study in store.studies())
 
 
-@pytest.mark.parametrize("objective", ["gradient_norm", "parameters"])
-def test_the_first_objective_of_finals_is_a_metric(describe, objective):
-    config = describe(objectives=f"[{objective}, loss]")
-    config = config.model_copy(update={"finals": config.finals.model_copy(update={"top": 1})})
-    for refuse in (planning.plan, launch.search):
-        with pytest.raises(UsageError, match=f"{objective} is .*put loss first, or leave out the finals"):
-            refuse(config)
-
-
-def test_a_study_of_an_older_version_whose_finals_a_cost_decides_continues(describe):
-    config = describe(objectives="[parameters, loss]")
-    with launch.open_for(config) as store:
-        launch.enter(store, config)
-        finals = config.model_copy(update={"finals": config.finals.model_copy(update={"top": 1})})
-        assert launch.enter(store, finals).config["finals"]["top"] == 1
-
-
 UNUSABLE = r"checkpoints: the folder .* cannot be used"
 FINALS = "{top: 1, seeds: 1, steps: 20, baselines: transformer, match: parameters, shapes: usual, tune: {}}"
 
@@ -163,7 +140,7 @@ def test_a_study_that_has_ended_is_shown_although_its_checkpoints_cannot_be_writ
     with pytest.raises(UsageError, match=UNUSABLE):
         search(moved)
     search(config).store.close()
-    assert planning.found(moved, factory.objectives(moved))[0].startswith("started")
+    assert planning.found(moved)[1].startswith("started")
     with search(moved) as result:
         assert result.best is not None
         assert result.study.config["checkpoints"] == config.checkpoints
@@ -184,7 +161,7 @@ def test_a_study_that_has_ended_needs_its_checkpoints_if_it_may_train_more(befor
     options = {"budget": "{trials: 2}"} | before
     search(describe(**options)).store.close()
     moved = describe(**options | after).model_copy(update={"checkpoints": f"{tmp_path}/file/x"})
-    for command in (search, lambda config: planning.found(config, factory.objectives(config))):
+    for command in (search, planning.found):
         with pytest.raises(UsageError, match=UNUSABLE):
             command(moved)
 
@@ -200,26 +177,21 @@ def test_a_trial_that_is_tried_again_needs_the_checkpoints(describe, search, tmp
 
 def test_a_device_that_this_machine_does_not_have_is_named_before_there_is_a_study(describe):
     config = describe().model_copy(update={"device": "cuda:99"})
-    for command in (launch.search, partial(planning.found, objectives=factory.objectives(config))):
+    for command in (launch.search, planning.found):
         with pytest.raises(UsageError, match="This machine has no device 'cuda:99'"):
             command(config)
     with open_store(config.storage) as store:
         assert store.studies() == []
 
 
-def test_a_study_that_has_ended_is_shown_on_a_machine_without_its_device_and_keeps_the_one_it_had(
-    describe, search, capsys
-):
+def test_a_study_that_has_ended_is_shown_on_a_machine_without_its_device_and_keeps_the_one_it_had(describe, search):
     config = describe(budget="{trials: 2}")
     search(config).store.close()
     elsewhere = describe(budget="{trials: 2}", limits="{attempts: 2}").model_copy(update={"device": "cuda:99"})
-    assert planning.found(elsewhere, factory.objectives(elsewhere))[0].startswith("started")
+    assert planning.found(elsewhere)[1].startswith("started")
     with launch.search(elsewhere) as result:
         assert result.best is not None and result.study.config["device"] == config.device
         assert result.study.config["limits"]["attempts"] == 2
-    assert "the study keeps its runner, device and checkpoints. This machine has no device 'cuda:99'" in (
-        " ".join(capsys.readouterr().err.split())
-    )
 
 
 def test_a_study_of_a_cluster_is_shown_without_it(describe, search):
@@ -251,7 +223,7 @@ def test_finals_whose_runner_did_not_start_wait_for_the_runner_that_the_file_nam
     def unreachable(*given):
         raise NasError("No cluster is there.")
 
-    monkeypatch.setattr(factory, "runner", unreachable)
+    monkeypatch.setattr(Parts, "runner", unreachable)
     for _ in range(2):
         with pytest.raises(NasError, match="No cluster is there"):
             launch.search(launch.override(more, address="nowhere:1"), quiet=True)
@@ -260,7 +232,7 @@ def test_finals_whose_runner_did_not_start_wait_for_the_runner_that_the_file_nam
     with search(more) as result:
         assert not result.store.open_units(result.study.id)
         assert len(result.store.trials(result.study.id, purposes=("final",))) >= finals
-    assert not launch.may_train(result.store, result.study, more)
+    assert not planning.found(more)[0].trains
 
 
 @pytest.mark.parametrize(
@@ -306,11 +278,11 @@ def test_a_unit_that_comes_while_a_result_is_shown_goes_to_the_runner_of_the_fil
     run, runners = Search.run, []
 
     def after_another_process(self):
-        assert session.proposer(self.config, self.store, self.study, self.objectives).retry("task error") == 1
+        assert session.proposer(parts(self.config), self.store, self.study).retry("task error") == 1
         return run(self)
 
     monkeypatch.setattr(Search, "run", after_another_process)
-    monkeypatch.setattr(factory, "runner", lambda *_: runners.append(InlineRunner(table)) or runners[-1])
+    monkeypatch.setattr(Parts, "runner", lambda *_: runners.append(InlineRunner(table)) or runners[-1])
     with launch.search(config, quiet=True) as result:
         states = [each.state for each in result.store.trials(result.study.id)]
     assert len(runners) == 1 and states == [TrialState.COMPLETE, TrialState.FAILED, TrialState.COMPLETE]
@@ -326,83 +298,6 @@ def test_a_study_of_another_machine_is_shown_without_its_device(describe, search
             assert result.best is not None and result.study.config["device"] == "cuda:99"
 
 
-OWN = """
-import torch
-
-from nas.tasks import Task
-
-
-class Own(Task):
-    batch, length = 2, 8
-
-    def requires(self):
-        return {"kind": "decoder", "vocabulary": 256}
-
-    def draw(self, split, seed, index):
-        return torch.zeros(2, 8, dtype=torch.int64)
-
-    def loss(self, model, batch, context):
-        raise NotImplementedError
-
-    def metrics(self, model, batches):
-        return {"accuracy": 1.0}
-"""
-
-
-@pytest.fixture
-def own(describe, tmp_path):
-    """`own(metrics, objectives)`: a search of a task of the user's own that returns these metrics."""
-
-    def made(metrics='{"accuracy": 1.0}', objectives="[error]"):
-        (tmp_path / "own.py").write_text(OWN.replace('{"accuracy": 1.0}', metrics))
-        return describe(task=f"{tmp_path}/own.py", objectives=objectives)
-
-    return made
-
-
-@pytest.mark.parametrize(
-    ("metrics", "why"),
-    [
-        ('{"acuracy": 1.0}', "own.py returns no metric 'accuracy'. Did you mean 'acuracy'? It returned: acuracy, for "),
-        ("{}", "own.py returns no metric 'accuracy'. It returned: nothing, for one batch and a tiny model"),
-        ('{"run/steps": 1.0}', "The task Own: A metric of a task cannot be called 'run/steps'"),
-    ],
-)
-def test_an_objective_of_a_new_study_that_the_task_does_not_return_is_refused(metrics, why, own, tmp_path):
-    config = own(metrics, "[{metric: accuracy}, parameters]")
-    for refuse in (planning.plan, launch.search):
-        with pytest.raises(UsageError, match=re.escape(why)):
-            refuse(config)
-    with pytest.raises(UsageError, match=re.escape(why)):
-        nas.open_study(config.storage, "tried", config)
-    assert not list(tmp_path.rglob("*.db"))
-
-
-@pytest.mark.parametrize(
-    ("metrics", "objectives"),
-    [
-        ('{"accuracy": 1.0}', "[{metric: accuracy, direction: maximize}, {metric: run/steps}]"),
-        ('{"accuracy": 1.0}', "[{metric: test/accuracy}, parameters]"),
-        ("model.without_this", "[error]"),  # only a unit can tell
-        ("{}", "[parameters]"),
-    ],
-)
-def test_an_objective_that_the_task_returns_or_may_return_is_accepted(metrics, objectives, own):
-    config = own(metrics, objectives)
-    with launch.open_for(config) as store:
-        launch.enter(store, config)
-
-
-def test_a_study_continues_although_its_task_returns_other_metrics_for_a_tiny_model(own, search, monkeypatch):
-    config = own()
-    with monkeypatch.context() as earlier, launch.open_for(config) as store:
-        earlier.setattr(starting.checks, "check_returned", lambda config, objectives: None)
-        launch.enter(store, config)
-    assert "started" in planning.found(config, [])[0]
-    with launch.open_for(config) as store:
-        assert launch.enter(store, config).name == "tried"
-
-
 def test_an_ended_study_stays_ended_if_its_search_does_not_start(describe, search, monkeypatch):
     config = describe(budget="{steps: 20}")
     with search(config) as result:
@@ -411,7 +306,7 @@ def test_an_ended_study_stays_ended_if_its_search_does_not_start(describe, searc
         def refuse(*_):
             raise NasError("no such runner")
 
-        monkeypatch.setattr(launch.factory, "runner", refuse)
+        monkeypatch.setattr(Parts, "runner", refuse)
         with pytest.raises(NasError, match="no such runner"):
             launch.search(config, quiet=True, retry_failed="out of memory")
         assert ending and result.store.study(config.study).ending == ending
@@ -422,11 +317,11 @@ def test_an_ended_study_that_is_opened_with_its_search_file_stays_ended(describe
     with search(config) as result:
         ending = result.store.study(config.study).ending
         assert ending
-        assert launch.enter(result.store, config).ending == ending
+        assert launch.enter(result.store, resolve(config, result.store)).ending == ending
         elsewhere = config.model_copy(update={"keep": "all"})
-        assert launch.enter(result.store, elsewhere).ending == ending
+        assert launch.enter(result.store, resolve(elsewhere, result.store)).ending == ending
         larger = describe(budget="{steps: 40}")
-        assert launch.enter(result.store, larger).ending is None
+        assert launch.enter(result.store, resolve(larger, result.store)).ending is None
 
 
 def test_a_search_leaves_to_another_process_what_its_larger_budget_continues(describe, search, table):
@@ -435,7 +330,7 @@ def test_a_search_leaves_to_another_process_what_its_larger_budget_continues(des
 
     def meanwhile(work, progress=None):
         with open_store(config.storage) as store:
-            launch.enter(store, larger)
+            launch.enter(store, resolve(larger, store))
         return table(work, progress)
 
     with search(config, meanwhile) as result:

@@ -12,6 +12,7 @@ import pytest
 
 from nas.engine import launch, leases
 from nas.engine.loop import Search
+from nas.engine.resolve import resolve
 from nas.errors import NasError
 from nas.report.console import Reporter
 from nas.runners.inline import InlineRunner
@@ -58,7 +59,7 @@ def test_a_child_that_ended_and_was_not_waited_for_is_dead():
 def test_a_unit_that_runs_longer_than_its_lease_keeps_it(describe, table):
     config = describe(budget="{trials: 2}")
     store = launch.open_for(config)
-    study = launch.enter(store, config)
+    study = launch.enter(store, resolve(config, store))
     stolen = []
 
     def slow(work, progress=None):
@@ -76,7 +77,7 @@ def test_a_unit_that_runs_longer_than_its_lease_keeps_it(describe, table):
 def test_the_progress_of_a_unit_is_written_with_its_lease(describe, table):
     config = describe(budget="{trials: 1}")
     with launch.open_for(config) as store:
-        study = launch.enter(store, config)
+        study = launch.enter(store, resolve(config, store))
         seen = []
 
         def slow(work, progress):
@@ -141,7 +142,7 @@ def test_the_start_of_a_process_is_the_one_that_earlier_versions_wrote():
 def test_the_leases_of_another_host_are_taken_over_when_they_run_out(describe, search, record):
     config = describe(budget="{trials: 3}")
     store = launch.open_for(config)
-    study = launch.enter(store, config)
+    study = launch.enter(store, resolve(config, store))
     whole = record(search(config))
     again = describe(budget="{trials: 4}")
     other = Architecture.parse("kind: decoder\nwidth: 8\nvocabulary: 256\nbody: attention")
@@ -166,7 +167,7 @@ def test_the_leases_of_another_host_are_taken_over_when_they_run_out(describe, s
 def test_a_heartbeat_that_ends_stops_the_search(describe, table):
     config = describe(budget="{trials: 2}")
     with launch.open_for(config) as store:
-        study = launch.enter(store, config)
+        study = launch.enter(store, resolve(config, store))
 
         class Broken(InlineRunner):
             def progress(self):
@@ -186,7 +187,7 @@ def test_a_heartbeat_that_ends_stops_the_search(describe, table):
 def test_the_heartbeat_renews_what_is_held_and_ends_when_it_is_closed(describe):
     config = describe()
     with launch.open_for(config) as store:
-        launch.enter(store, config)
+        launch.enter(store, resolve(config, store))
         heartbeat = leases.Heartbeat(store, "me", 0.3)
         heartbeat.hold(1)
         heartbeat.hold(2)

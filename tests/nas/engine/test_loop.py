@@ -15,6 +15,7 @@ import nas
 from nas.engine import launch, leases
 from nas.engine.forecast import forecast
 from nas.engine.loop import Interrupted, NothingFound, Search
+from nas.engine.resolve import resolve
 from nas.errors import NasError, UsageError
 from nas.report.console import Reporter
 from nas.runners.inline import InlineRunner
@@ -410,7 +411,7 @@ def test_baselines_are_the_first_trials_and_may_be_added_later(describe, search,
 def test_a_search_whose_lease_was_lost_does_not_record_and_goes_on(describe, table, capsys):
     config = describe(budget="{trials: 4}")
     store = launch.open_for(config)
-    study = launch.enter(store, config)
+    study = launch.enter(store, resolve(config, store))
 
     def robbed(work, progress=None):
         if work.trial == 1 and not thief:

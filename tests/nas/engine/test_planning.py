@@ -6,6 +6,7 @@ import pytest
 
 from nas.engine import launch, planning
 from nas.engine.forecast import forecast
+from nas.engine.resolve import resolve
 from nas.errors import NasError
 from nas.report import summary
 from nas.training import unit
@@ -130,7 +131,7 @@ def test_a_plan_for_a_cluster_is_timed_on_a_cpu_if_this_machine_has_no_such_devi
 def test_a_search_without_a_result_is_summed_up_in_words(describe, search):
     config = describe(budget="{trials: 2}")
     store = launch.open_for(config)
-    result = launch.Result(config, store, launch.enter(store, config), [], None)
+    result = launch.Result(config, store, launch.enter(store, resolve(config, store)), [], None)
 
     assert "No trial has finished" in summary.to_text(store, result.study, None, draw=lambda winner: "")
     found = summary.to_dict(store, result.study, None)

@@ -10,6 +10,7 @@ from nas.config import searchfile
 from nas.engine import launch
 from nas.engine.loop import NothingFound
 from nas.engine.replay import replay
+from nas.engine.resolve import resolve
 from nas.errors import NasError, UsageError
 from nas.latency.measured import CannotRun
 from nas.latency.predicted import Predictor
@@ -200,7 +201,7 @@ def test_a_process_killed_right_after_a_probe_loses_nothing(probed, forked):
 def test_a_probe_can_be_asked_for_and_told_from_outside(probed):
     config = probed(trials=1)
     store = launch.open_for(config)
-    with Study(store, launch.enter(store, config)) as study:
+    with Study(store, launch.enter(store, resolve(config, store))) as study:
         (probe,) = study.ask()
         assert (probe.kind, probe.rung, probe.steps) == ("probe", 0, 0)
         assert study.tell(probe, {"gradient_norm": 2.5})

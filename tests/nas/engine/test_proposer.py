@@ -4,10 +4,11 @@ from random import Random
 
 import pytest
 
-from nas.config import factory
+from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine import launch, proposer, session
 from nas.engine.replay import replay
+from nas.engine.resolve import resolve
 from nas.engine.source import Exhausted, Source, point_of
 from nas.store import open_store
 from nas.strategies import registry
@@ -89,11 +90,11 @@ def shared(describe):
     """`shared()`: another process's proposer of the same study; with `.store` and `.study`."""
     config = describe(strategy="{nsga2: {start: 2, population: 4}}", budget="{trials: 12}")
     with launch.open_for(config) as store:
-        study = launch.enter(store, config)
+        study = launch.enter(store, resolve(config, store))
         config = SearchConfig.stored(study.config)  # with the options that a study keeps
 
         def proposer():
-            made = session.proposer(config, store, study, factory.objectives(config))
+            made = session.proposer(parts(config), store, study)
             made.absorb()
             return made
 

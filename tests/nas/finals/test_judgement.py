@@ -4,6 +4,7 @@ import pytest
 
 from nas import report
 from nas.engine import launch
+from nas.engine.resolve import resolve
 from nas.finals import again
 from nas.report.finals import answers
 from nas.runners.inline import InlineRunner
@@ -86,7 +87,7 @@ def test_a_verdict_extends_the_finals_of_the_search_file_that_the_study_has_now(
     config, before = base
     other = describe(finals=FULL.replace("[transformer, primer]", "[primer]"), budget="{trials: 3}")
     with launch.open_for(other) as store:
-        launch.enter(store, other)  # a search that was stopped before its finals
+        launch.enter(store, resolve(other, store))  # a search that was stopped before its finals
     more = extend(other, seeds=3)
     with search(other, documented) as result:
         assert shown(result) == more
@@ -98,7 +99,7 @@ def test_finals_that_have_not_been_trained_are_not_what_the_verdict_says(base, d
     config, before = base
     more = describe(finals=FULL.replace("seeds: 2", "seeds: 3"), budget="{trials: 3}")
     with launch.open_for(more) as store:
-        launch.enter(store, more)  # a search that was stopped before its finals
+        launch.enter(store, resolve(more, store))  # a search that was stopped before its finals
         status = report.status(store, store.study(more.study))
         assert not status.verdict.is_current and "other finals now" in status.to_text()
         assert "not up to date" in status.verdict.notes()[0]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from nas.cli.app import run
-from nas.config import factory
+from nas.config.parts import parts
 from nas.engine import launch, planning
 from nas.errors import UsageError
 from nas.latency import evidence, resources
@@ -123,7 +123,7 @@ def test_an_option_of_another_phase_is_refused_in_a_file_and_kept_in_a_study(des
     config = describe(objectives="[loss, latency]")
     changed = config.objectives[1].model_copy(update={"options": {"new_tokens": 5}})
     kept = config.model_copy(update={"objectives": (config.objectives[0], changed)})
-    assert factory.objectives(kept)[1].name == "prefill_ms"
+    assert parts(kept).objectives[1].name == "prefill_ms"
 
 
 def test_what_is_always_measured_says_so():
@@ -137,7 +137,7 @@ def test_two_latencies_of_one_phase_need_a_name(describe):
     twice = "{latency: {length: 8}}, {latency: {length: 16%s}}"
     with pytest.raises(UsageError, match="there is more than one prefill_ms"):
         describe(objectives=f"[loss, {twice % ''}]")
-    named = factory.objectives(describe(objectives=f"[loss, {twice % ', name: long_ms'}]"))
+    named = parts(describe(objectives=f"[loss, {twice % ', name: long_ms'}]")).objectives
     assert [each.name for each in named] == ["loss", "prefill_ms", "long_ms"]
 
 

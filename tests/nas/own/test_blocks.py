@@ -9,7 +9,7 @@ import nas
 from nas import location
 from nas.config import searchfile
 from nas.config.schema import SearchConfig
-from nas.engine.checks.continuing import check_continues
+from nas.engine.resolve import resolve
 from nas.errors import UsageError
 from nas.exports import files, header, winner
 from nas.own import blocks
@@ -152,10 +152,10 @@ def test_a_study_trains_exports_and_loads_a_block_of_its_own(forget_own_blocks, 
         files.write_folder(winner.winner(store, study, 0), Path("out"), formats, check=False)
         changed = searchfile.load("search.yaml").model_copy(update={"blocks": {"mine.py": EXAMPLE + "#"}})
         with pytest.raises(UsageError, match=r"The text of mine\.py has changed since the study 'own' started"):
-            check_continues(store, study, changed)
+            resolve(changed, store)
         with pytest.raises(UsageError, match=r"mine\.py is not among `blocks`, or has changed"):
-            check_continues(store, study, changed.model_copy(update={"blocks": {"other.py": EXAMPLE + "#"}}))
-        check_continues(store, study, changed.model_copy(update={"blocks": {"other.py": EXAMPLE}}))
+            resolve(changed.model_copy(update={"blocks": {"other.py": EXAMPLE + "#"}}), store)
+        resolve(changed.model_copy(update={"blocks": {"other.py": EXAMPLE}}), store)
     assert header.read(folder / "out" / "architecture.yaml")["blocks"] == {"mine.py": EXAMPLE}
     assert "class TokenShift" in (folder / "out" / "model.py").read_text()
     forget_own_blocks()  # as in a new process

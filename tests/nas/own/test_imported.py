@@ -2,7 +2,7 @@
 
 import pytest
 
-from nas.config import factory
+from nas.config.parts import parts
 from nas.criteria.registry import registry
 from nas.own.imported import own
 from nas.runners._process import ProcessRunner
@@ -37,7 +37,7 @@ def test_a_module_of_the_user_is_imported_by_the_child(describe, defined):
     defined("json.tool")
     assert own(using(describe)).modules == ("json.tool",)
     assert own(using(describe, "cross_entropy")).modules == ()  # nothing uses it
-    assert isinstance(factory.runner(using(describe)), ProcessRunner)
+    assert isinstance(parts(using(describe)).runner(), ProcessRunner)
 
 
 @pytest.mark.parametrize("module", ["__main__", "a_notebook_that_is_no_file"])
@@ -45,6 +45,6 @@ def test_what_a_script_defines_runs_in_its_process_with_a_note(module, describe,
     defined(module)
     said = []
     assert own(using(describe)).local == ("mine_alone",)
-    assert isinstance(factory.runner(using(describe), said.append), InlineRunner)
+    assert isinstance(parts(using(describe)).runner(said.append), InlineRunner)
     assert len(said) == 1 and "cannot import mine_alone" in said[0]
-    assert isinstance(factory.runner(using(describe, process="false"), said.append), InlineRunner) and len(said) == 1
+    assert isinstance(parts(using(describe).runner(process="false"), said.append), InlineRunner) and len(said) == 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nas.engine import launch
+from nas.engine.resolve import resolve
 from nas.numbers import FIRST_FINAL
 from nas.report import console
 from nas.report.console import Reporter
@@ -35,7 +36,7 @@ def unstarted(describe):
     finals = "{top: 3, seeds: 3, steps: 8, baselines: [], tune: {}}"
     config = describe(scheduler=HALVING, finals=finals, budget="{trials: 12}")
     store = launch.open_for(config)
-    yield config, store, launch.enter(store, config)
+    yield config, store, launch.enter(store, resolve(config, store))
     store.close()
 
 

@@ -5,6 +5,7 @@ import pytest
 from nas import report
 from nas.engine import launch
 from nas.engine.forecast import forecast
+from nas.engine.resolve import resolve
 from nas.store import TrialState
 
 HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
@@ -18,7 +19,7 @@ def unstarted(describe):
     def make(**changes):
         config = describe(scheduler=HALVING, **changes)
         stores.append(launch.open_for(config))
-        return stores[-1], launch.enter(stores[-1], config)
+        return stores[-1], launch.enter(stores[-1], resolve(config, stores[-1]))
 
     yield make
     for store in stores:

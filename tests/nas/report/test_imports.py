@@ -78,7 +78,7 @@ def test_reports_and_cleaning_import_neither_torch_nor_a_server(study, tmp_path)
         "optuna",
         "scipy",
         "nas.tasks",
-        "nas.config.factory",
+        "nas.config.parts",
         "searchspace.model",
         "tuner",
     }

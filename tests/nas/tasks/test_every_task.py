@@ -7,7 +7,7 @@ import torch
 
 from nas import tasks
 from nas.tasks.contract import Documents, Evaluation, Metric, defines_outputs, reported
-from nas.tasks.shapes import check_drawn
+from nas.tasks.shapes import check_first
 from nas.tasks.vocabulary import Vocabulary
 from searchspace.contract import Context
 
@@ -43,9 +43,10 @@ def test_the_documents_of_a_task_add_up_to_each_of_its_metrics(name, small, mode
 @pytest.mark.parametrize("name", tasks.names())
 def test_a_task_draws_what_it_says_and_leaves_its_loss_to_a_criterion(name, small, model_for):
     task = small(name)
-    check_drawn(task)
     assert defines_outputs(task)
-    outputs, targets = task.outputs(model_for(task), task.draw("train", 0, 0), Context())
+    model = model_for(task)
+    check_first(task, model)
+    outputs, targets = task.outputs(model, task.draw("train", 0, 0), Context())
     assert outputs.shape[:1] == targets.shape
     assert task.target_kind == "classes" and not targets.is_floating_point()
 

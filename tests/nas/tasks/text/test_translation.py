@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from nas import tasks
-from nas.config import factory, searchfile
+from nas.config import searchfile
+from nas.config.parts import parts
 from nas.errors import UsageError
 from nas.report.data import data_lines
 from nas.tasks.contract import SPLITS
@@ -213,8 +214,8 @@ budget: {{trials: 1}}
 def test_the_shipped_space_of_encoder_decoders_can_be_searched_on_it(sentences, root):
     text = SEARCH.format(space=root / "examples" / "spaces" / "seq2seq.yaml", **sentences)
     config = searchfile.parse(text)
-    space, random = factory.space(config), Random(1)
+    space, random = parts(config).space, Random(1)
     samples = [space.sample(random).architecture for _ in range(12)]
-    smallest = min(samples, key=lambda each: cost(each, factory.shape(config)).flops)
+    smallest = min(samples, key=lambda each: cost(each, parts(config).shape).flops)
     outcome = train(smallest.text(), {config.task.name: config.task.options}, steps=1, threads=1)
     assert outcome.failure is None and set(outcome.documents) == {"validation", "test"}

@@ -1,1 +1,0 @@
-"""What a search refuses before anything is stored or trained."""
