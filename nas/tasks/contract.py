@@ -190,6 +190,9 @@ def reported(task: Task) -> tuple[Metric, ...] | None:
     """The metrics that `task` returns; None for a task of the user that does not declare them."""
     if task.reports is None and type(task).metrics is Task.metrics and type(task).evaluate is Task.evaluate:
         return (Metric("loss"),)
+    if task.reports is not None and not all(isinstance(each, Metric) for each in task.reports):
+        name = type(task).__name__
+        raise ValueError(f"{name}.reports must be a tuple of nas.tasks.Metric, but is {task.reports!r}.")
     return task.reports
 
 

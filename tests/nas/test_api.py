@@ -118,12 +118,6 @@ def test_a_database_or_a_study_of_another_type_is_refused_and_nothing_is_stored(
     assert not (tmp_path / "mine.db").exists(), "once, a study that no one can read was stored"
 
 
-def test_a_runner_by_name_is_refused_with_a_way_out(tmp_path):
-    (tmp_path / "search.yaml").write_text(SEARCH)
-    with pytest.raises(UsageError, match="chooses a runner by name, as in `runner: inline`"):
-        nas.search(tmp_path / "search.yaml", runner="inline")
-
-
 @pytest.mark.parametrize("given", [None, "", 7, {"kind": "decoder"}])
 def test_building_something_else_says_what_is_expected(given):
     with pytest.raises(UsageError, match="An architecture is an Architecture, YAML text, the path of a file"):

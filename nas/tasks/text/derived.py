@@ -12,26 +12,41 @@ import torch
 from torch import Tensor
 
 from nas.documents import Tally
+from nas.options import Positive
 from nas.tasks.classification import Classification
 from nas.tasks.contract import Batch, Split
 from nas.tasks.own import TaskProblem
 from nas.tasks.text.language_model import LanguageModel
+from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
 from nas.tasks.vocabulary import Vocabulary
 
 
 class OfText(Classification):
-    """The options are those of `language_model`. Adjacent pieces of the held-out text are scored.
+    """The options are those of `language_model`. Adjacent pieces of the held-out text are scored. A task with other
+    defaults or more options passes the rest on.
 
     special: names of the symbols that the task adds to those of the text.
     """
 
-    passes_options_to = LanguageModel
     special: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[int] = 2  # tensors of a batch, without the documents
 
-    def __init__(self, **given: Any) -> None:
-        self.source = LanguageModel(**given)
-        self.length, self.batch = self.source.length, self.source.batch
+    def __init__(
+        self,
+        data: Data = None,
+        level: Level = "bytes",
+        length: Positive = 32,
+        batch: Positive = 32,
+        split: Fractions = FRACTIONS,
+        evaluation: Positive | None = None,
+        split_by: SplitBy = "documents",
+        documents: Documents = "auto",
+        remove_overlap: bool = False,
+    ) -> None:
+        self.source = LanguageModel(
+            data, level, length, batch, split, evaluation, split_by, documents, remove_overlap=remove_overlap
+        )
+        self.length, self.batch = length, batch
 
     @classmethod
     def resolve(cls, given: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -6,6 +6,8 @@ of symbols identify the second class; only neighbours identify the third. B batc
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,6 @@ from torch import Tensor, nn
 from nas.options import Positive
 from nas.tasks.registry import task
 from nas.tasks.text.derived import OfText
-from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
 from searchspace.contract import Context
 from searchspace.tree import Scalar
 
@@ -25,29 +26,10 @@ Labelled = tuple[Tensor, ...]  # tokens [B, T], classes [B]
 class DisturbedText(OfText):
     """The options are those of `language_model`."""
 
-    def __init__(
-        self,
-        data: Data = None,
-        level: Level = "bytes",
-        length: Positive = 64,
-        batch: Positive = 32,
-        split: Fractions = FRACTIONS,
-        evaluation: Positive | None = None,
-        split_by: SplitBy = "documents",
-        documents: Documents = "auto",
-        remove_overlap: bool = False,
-    ) -> None:
-        super().__init__(
-            data=data,
-            level=level,
-            length=length,
-            batch=batch,
-            split=split,
-            evaluation=evaluation,
-            split_by=split_by,
-            documents=documents,
-            remove_overlap=remove_overlap,
-        )
+    passes_options_to = OfText
+
+    def __init__(self, length: Positive = 64, **given: Any) -> None:
+        super().__init__(length=length, **given)
 
     def requires(self) -> dict[str, Scalar]:
         return {"kind": "encoder", "vocabulary": self.symbols, "classes": len(CLASSES)}

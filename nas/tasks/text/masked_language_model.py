@@ -6,7 +6,7 @@ these are masked by a special symbol, 10% replaced by a random one, 10% left unc
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from nas.options import Field, Fraction, Positive
 from nas.tasks.registry import task
 from nas.tasks.text.derived import OfText
-from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
 from searchspace.contract import Context
 from searchspace.tree import Scalar
 
@@ -31,30 +30,16 @@ class MaskedLanguageModel(OfText):
     special = ("mask",)
     parts = 3
 
+    passes_options_to = OfText
+
     def __init__(
         self,
-        data: Data = None,
-        level: Level = "bytes",
         length: Positive = 128,
         batch: Positive = 16,
-        split: Fractions = FRACTIONS,
-        evaluation: Positive | None = None,
-        split_by: SplitBy = "documents",
-        documents: Documents = "auto",
-        remove_overlap: bool = False,
         share: Annotated[Fraction, Field(gt=0)] = 0.15,
+        **given: Any,
     ) -> None:
-        super().__init__(
-            data=data,
-            level=level,
-            length=length,
-            batch=batch,
-            split=split,
-            evaluation=evaluation,
-            split_by=split_by,
-            documents=documents,
-            remove_overlap=remove_overlap,
-        )
+        super().__init__(length=length, batch=batch, **given)
         self.share = share
 
     def requires(self) -> dict[str, Scalar]:

@@ -6,15 +6,15 @@ vector between encoder and decoder must store all of them. B batch, T length.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nas.options import Positive
 from nas.tasks.contract import greedy
 from nas.tasks.registry import task
 from nas.tasks.text.derived import OfText
-from nas.tasks.text.options import FRACTIONS, Data, Documents, Fractions, Level, SplitBy
 from searchspace.contract import Context
 from searchspace.tree import Scalar
 
@@ -27,30 +27,11 @@ class Reversal(OfText):
 
     special = ("start",)
 
-    def __init__(
-        self,
-        data: Data = None,
-        level: Level = "bytes",
-        length: Positive = 32,
-        batch: Positive = 32,
-        split: Fractions = FRACTIONS,
-        evaluation: Positive | None = None,
-        split_by: SplitBy = "documents",
-        documents: Documents = "auto",
-        remove_overlap: bool = False,
-    ) -> None:
-        super().__init__(
-            data=data,
-            level=level,
-            length=length,
-            batch=batch,
-            split=split,
-            evaluation=evaluation,
-            split_by=split_by,
-            documents=documents,
-            remove_overlap=remove_overlap,
-        )
-        self.source_length = self.target_length = length
+    passes_options_to = OfText
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.source_length = self.target_length = self.length
 
     def requires(self) -> dict[str, Scalar]:
         return {"kind": "encoder_decoder", "vocabulary": self.symbols + 1}

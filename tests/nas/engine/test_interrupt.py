@@ -38,9 +38,7 @@ class Slow(Task):
     def requires(self):
         return {"kind": "decoder", "vocabulary": 8}
     def draw(self, split, seed, index):
-        if split == "train" and index == 0 and not os.path.exists(self.mark + ".checked"):
-            open(self.mark + ".checked", "w").close()  # the search file is checked with one batch, before any unit
-        elif split == "train":
+        if split == "train":
             with open(self.mark + ".drawn", "a") as drawn:
                 drawn.write(f"{index}\\n")
             if index == 3 or self.seconds > 1:
@@ -173,8 +171,7 @@ def test_ctrl_c_saves_what_runs_and_the_next_search_goes_on(runner, sent, option
         assert not store.owners(study.id)
         assert store.open_units(study.id)[UnitState.QUEUED] == sum(store.open_units(study.id).values()) > 0
         first = store.trial(study.id, 0)
-    for name in ("mark.slow", "mark.checked"):
-        (tmp_path / name).unlink()
+    (tmp_path / "mark.slow").unlink()
     text = (tmp_path / "search.yaml").read_text()
     text = text.replace(f"runner: {runner}\n", "runner: {inline: {process: false}}\n")  # a child takes seconds
     config = searchfile.parse(text.replace("budget: {trials: 2}", "budget: {trials: 1}"), folder=tmp_path)

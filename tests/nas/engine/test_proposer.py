@@ -173,7 +173,7 @@ def test_a_process_that_starts_later_proposes_what_the_first_one_would(shared):
 def test_a_strategy_can_evaluate_what_needs_no_training(shared):
     proposer = shared()
     point = proposer.space.sample(Random(0))
-    loss, parameters = proposer.arms["main"].strategy.strategy.evaluate(point)
+    loss, parameters = proposer.arms["main"].strategy.evaluate(point)
     assert loss is None and parameters == build.cost(point.architecture, Shape(batch=1, length=128)).parameters
 
 

@@ -47,4 +47,4 @@ def test_what_a_script_defines_runs_in_its_process_with_a_note(module, describe,
     assert own(using(describe)).local == ("mine_alone",)
     assert isinstance(parts(using(describe)).runner(said.append), InlineRunner)
     assert len(said) == 1 and "cannot import mine_alone" in said[0]
-    assert isinstance(parts(using(describe).runner(process="false"), said.append), InlineRunner) and len(said) == 1
+    assert isinstance(parts(using(describe, process="false")).runner(said.append), InlineRunner) and len(said) == 1
