@@ -26,7 +26,7 @@ def check_first(task: Task, model: nn.Module) -> RemovableHandle:
         hook.remove()
         tensors = [each for each in (*given, *named.values()) if isinstance(each, Tensor) and each.dim() >= 2]
         for each, (attribute, length) in zip(tensors, _lengths(task, len(tensors))):
-            _check(task, *each.shape[:2], attribute, length)
+            _check(task, each.shape[0], each.shape[1], attribute, length)
 
     hook = model.register_forward_pre_hook(check, with_kwargs=True)
     return hook

@@ -39,7 +39,7 @@ def test_a_trial_trains_again_to_the_numbers_of_its_search(study, nas):
     for steps, metrics in rungs.items():
         assert [points[steps][name] for name in LOSSES] == [metrics[name] for name in LOSSES]
     assert [loss for _, loss in curve] == [point["run/train_loss"] for point in points.values()]
-    assert "task: language_model (length: 16, batch: 2" in ended.err
+    assert "length: 16, batch: 2, split" in ended.err
     assert "recipe: learning_rate: 0.001" in ended.err
 
 

@@ -47,7 +47,7 @@ def test_other_finals_of_the_search_file_have_their_own_verdict(base, change, de
         runs = len(result.store.trials(result.study.id, purposes=("final",), limit=1000))
         found = shown(result)
         assert found.is_current and finals(found) == finals_of(fewer)
-    assert not launch.may_train(result.store, result.study, fewer)
+    assert not resolve(fewer, result.store).trains
     with search(full, documented) as result:
         assert finals(shown(result)) == finals(before) and shown(result).sentence == before.sentence
         assert len(result.store.trials(result.study.id, purposes=("final",), limit=1000)) == runs
@@ -77,7 +77,7 @@ def test_a_verdict_that_extends_those_of_the_search_file_stays(base, extend, sea
         more = extend(again.as_judged(config), **changes)
         with search(config, documented) as result:
             assert shown(result) == more
-        assert not launch.may_train(result.store, result.study, config)
+        assert not resolve(config, result.store).trains
     assert len(before.entrants) + 1 == len(more.entrants) and more.seeds == 3
 
 
