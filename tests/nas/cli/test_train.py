@@ -40,7 +40,7 @@ def test_a_trial_trains_again_to_the_numbers_of_its_search(study, nas):
         assert [points[steps][name] for name in LOSSES] == [metrics[name] for name in LOSSES]
     assert [loss for _, loss in curve] == [point["run/train_loss"] for point in points.values()]
     assert "length: 16, batch: 2, split" in ended.err
-    assert "recipe: learning_rate: 0.001" in ended.err
+    assert "learning_rate: 0.001" in ended.err
 
 
 def test_an_exported_file_trains_to_the_numbers_in_its_header(study, nas, tmp_path):

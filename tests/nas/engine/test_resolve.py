@@ -42,7 +42,7 @@ def test_every_option_is_in_the_row_and_resolving_it_again_changes_nothing(descr
     assert found.row["strategy"]["options"] == {
         "population": 100, "sample": 20, "start": 4, "moves": "all", "parent": "spread",
     }  # fmt: skip
-    assert found.row["scheduler"]["options"].keys() >= {"rungs", "factor", "rank", "poor_rungs", "ties"}
+    assert found.row["scheduler"]["options"].keys() >= {"rungs", "factor", "rank", "poor_rungs"}
     assert found.row["task"]["options"].keys() >= {"length", "batch", "split_by", "documents", "evaluation"}
     assert found.row["recipe"]["optimiser"]["adamw"].keys() >= {"learning_rate", "betas", "weight_decay"}
     assert found.row["step_tokens"] == 16 * 128
