@@ -6,8 +6,8 @@ import json
 import math
 import os
 import sys
-from contextlib import suppress
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from nas.report.tables import rendered, table

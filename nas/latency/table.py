@@ -60,9 +60,8 @@ def _files(module: str) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Entry:
-    """Milliseconds with their interval. served: the choices of tuned kernels. details: further values, plain data.
-
-    quiet: milliseconds of the gauge that counted as quiet then; None for the gauge itself.
+    """Milliseconds with their interval, as on the quiet machine. served: the choices of tuned kernels. details: further
+    values, plain data.
     """
 
     milliseconds: float
@@ -70,20 +69,6 @@ class Entry:
     high: float
     served: served.Rows = ()
     details: Mapping[str, Any] = field(default_factory=dict)
-    quiet: float | None = None
-
-    def at(self, quiet: float | None) -> Entry:
-        """The same if this time of the gauge counts as quiet."""
-        if not quiet or not self.quiet or quiet == self.quiet:
-            return self
-        factor, details = quiet / self.quiet, dict(self.details)
-        low, middle, high = (factor * each for each in (self.low, self.milliseconds, self.high))
-        if details.get("repeated"):
-            details["repeated"] *= factor
-        if details.get("load"):
-            details["load"] /= factor
-            high = max(high, self.high) if details["load"] > LOADED else high  # as of what was measured under load
-        return replace(self, milliseconds=middle, low=low, high=high, details=details, quiet=quiet)
 
     @property
     def repeated(self) -> float:
@@ -151,23 +136,27 @@ class Table:
 
     def _find(self, kind: str, key: str) -> Entry | None:
         entry = self._read(kind).get(key)
-        if entry is None or kind == GAUGE or not served.still(entry.served):
-            return entry if kind == GAUGE else None
-        return entry.at(self.remembered if type(self.store) is Reader else self.quiet)
+        return entry if entry is not None and served.still(entry.served) else None
 
     def _read(self, kind: str) -> dict[str, Entry]:
         if kind not in self._known:
             rows = [] if self.store is None else self.store.measurements(kind, device=self.device.key)
-            self._known[kind] = {row.problem: _entry(row) for row in rows if row.source == code()}
+            mine = [row for row in rows if row.source == code()]
+            quiet = self._quiet(kind) if mine else None
+            self._known[kind] = {row.problem: _entry(row, quiet) for row in mine}
         return self._known[kind]
 
     def _keep(self, kind: str, found: Mapping[str, Entry]) -> None:
-        if kind != GAUGE:
-            found = {key: replace(entry, quiet=self.quiet) for key, entry in found.items()}
         self._read(kind).update(found)
         if isinstance(self.store, Store) and found:
-            rows = [_row(kind, key, entry) for key, entry in found.items()]
+            rows = [_row(kind, key, entry, self._quiet(kind)) for key, entry in found.items()]
             self.store.add_measurements(self.device.to_dict(), rows)
+
+    def _quiet(self, kind: str) -> float | None:
+        """Milliseconds of the gauge that times of this kind are relative to; None for the gauge itself."""
+        if kind == GAUGE:
+            return None
+        return self.remembered if type(self.store) is Reader else self.quiet
 
 
 def problem(setting: Setting, **what: Any) -> str:
@@ -186,8 +175,8 @@ def piece_problem(setting: Setting, call: Call) -> str:
     return problem(replace(setting, length=call.piece.length, depth=None), piece=call.piece.text(), **more)
 
 
-def _row(kind: str, key: str, entry: Entry) -> Measurement:
-    more = {"served": entry.served, "details": entry.details, "quiet": entry.quiet}
+def _row(kind: str, key: str, entry: Entry, quiet: float | None) -> Measurement:
+    more = {"served": entry.served, "details": entry.details, "quiet": quiet}
     return Measurement(
         operation=kind,
         problem=key,
@@ -201,7 +190,15 @@ def _row(kind: str, key: str, entry: Entry) -> Measurement:
     )
 
 
-def _entry(row: Measurement) -> Entry:
+def _entry(row: Measurement, quiet: float | None) -> Entry:
+    """The entry of a row, scaled to what counts as quiet now: a time of the gauge, None if unknown."""
     assert row.milliseconds is not None and row.low is not None and row.high is not None
     more = json.loads(row.configuration)
-    return Entry(row.milliseconds, row.low, row.high, tuple(more["served"]), more["details"], more["quiet"])
+    factor, details = quiet / more["quiet"] if quiet else 1.0, dict(more["details"])
+    if "repeated" in details:
+        details["repeated"] *= factor
+    high = factor * row.high
+    if details.get("load"):
+        details["load"] /= factor
+        high = max(high, row.high) if details["load"] > LOADED else high  # as of what was measured under load
+    return Entry(factor * row.milliseconds, factor * row.low, high, tuple(more["served"]), details)
