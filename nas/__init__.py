@@ -169,18 +169,18 @@ def export(
 
     from nas import location
     from nas.errors import NasError, UsageError
-    from nas.exports import exporting
+    from nas.exports import files
 
     if not isinstance(reference, str | Path) or not str(reference):
         raise UsageError(f"Name a study, STUDY:TRIAL, a file or a folder to export, but got {reference!r}.")
     names = formats.split(",") if isinstance(formats, str) else formats
     given, url = str(reference), None if storage is None else location.url(storage)
     winner = location.trial_reference(given) is None and not Path(given).exists()
-    with exporting.chosen(given, url, best=winner) as found:
+    with files.chosen(given, url, best=winner) as found:
         if licence is not None:
             found = replace(found, origin={**found.origin, "licence": licence})
         path = None if out is None else Path(out)
-        exported = exporting.written(found, given, path, list(dict.fromkeys(names)), check=check, latency=tolerance)
+        exported = files.written(found, given, path, list(dict.fromkeys(names)), check=check, latency=tolerance)
     if exported.wrong:
         raise NasError(exported.failure)
     return exported

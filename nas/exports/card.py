@@ -123,7 +123,7 @@ def _checks(checked: Sequence[Checked] | None, latency: float) -> str:
     return (
         "## Check\n\nEvery format was loaded again from these files in a process of its own. Tolerance: "
         f"{OUTPUTS:g} of the largest output, {latency:.0%} of a measured latency, no difference in counts, "
-        "nor in weights (those of an AOTInductor package are compiled in, so only its outputs are compared).\n\n"
+        "nor in weights (of ONNX and AOTInductor, whose compilers change weights, only outputs are compared).\n\n"
         "| format | result | measured |\n|---|---|---|\n" + "\n".join(rows)
     )
 

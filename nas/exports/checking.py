@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from nas.child import Child, Died
-from nas.exports.weights import other_weights
+from nas.exports.native import native
 from nas.exports.winner import Winner
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import build
 
 OUTPUTS = 1e-4  # the largest difference of an output, relative to the largest output
 LATENCY = 0.25  # the largest difference of a measured latency, relative to the study's
+PREFIX = {"huggingface": "model.", "torch": "net."}  # of the names of our weights in a format
 MODULES = {"yaml": "yaml", "safetensors": "yaml"}  # formats that one module checks together
 LENGTH = 24  # positions of the inputs
 ROWS = 16  # at most, to read as many symbols of the vocabulary as possible
@@ -109,3 +110,23 @@ def _wrong(winner: Winner, found: Mapping[str, Any], scale: float, other: Sequen
         if abs(both["now"] / both["then"] - 1) > latency:
             wrong.append(f"{name} is {both['now']:.3g} ms, but {both['then']:.3g} ms in the study")
     return wrong
+
+
+def other_weights(winner: Winner, form: str, parts: Sequence[Mapping[str, Tensor]]) -> list[str]:
+    """The names of weights in the format `form` that differ from those of `winner`.
+
+    parts: the tensors that were found. The first part must have all weights; others, such as a decode step, may lack
+    some.
+    """
+    expected: Mapping[str, Tensor] = winner.weights()
+    if form == "huggingface" and (known := native(winner, expected)) is not None:
+        expected = known.state
+    else:
+        expected = {PREFIX.get(form, "") + name: value for name, value in expected.items()}
+    lacking = [name for name in expected if name not in parts[0]]
+    shared = ((name, part[name]) for part in parts for name in expected if name in part)
+    return list(dict.fromkeys([*lacking, *(name for name, value in shared if not _same(expected[name], value))]))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one.detach().double(), other.detach().double())

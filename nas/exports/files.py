@@ -1,19 +1,23 @@
-"""Writes the files of an export, each completely or not at all."""
+"""Exports from a reference to files: the common part of `nas export` and `nas.export`.
+
+Each file is written completely or not at all.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.errors import NasError, UsageError
 from nas.exports import header
-from nas.exports.paths import ARCHITECTURE, TRAINING
+from nas.exports.header import ARCHITECTURE, TRAINING
 from nas.exports.registry import make
-from nas.exports.winner import Winner
+from nas.exports.winner import Winner, best_number, of_record
+from nas.exports.winner import winner as of_trial
 from nas.files import check_writable, write_whole, writing
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ CARD = "README.md"
 LOCK = "kernels.lock.json"
 TAG = "tessera"  # of a card
 FOLDERS = ("huggingface", "torch", "onnx", "aotinductor")
+FILES = {"yaml", "safetensors"}  # formats of one file each, which need no folder
 ALWAYS = ("yaml", "safetensors")  # a folder can always be read again
 
 
@@ -148,3 +153,56 @@ def _lock(winner: Winner) -> bytes | None:
         except (ValueError, RuntimeError):
             return None
         return (Path(place) / LOCK).read_bytes()
+
+
+@contextlib.contextmanager
+def chosen(reference: str, storage: str | None, *, best: bool = False, trial: int | None = None) -> Iterator[Winner]:
+    """What to export: a trial, an exported file or folder, or the folder of a training. Its store is open inside.
+
+    reference: STUDY with `best` or `trial`; STUDY:TRIAL, such as quickstart:17 or quickstart:final-2; or a path. Raises
+    UsageError if it does not name exactly one.
+    """
+    from nas import location
+
+    named = location.trial_reference(reference)
+    if named is not None and not best and trial is None:
+        reference, trial = named
+    elif Path(reference).exists() and not best and trial is None:
+        from nas.trained import recorded
+
+        yield of_record(recorded.find(reference, storage))
+        return
+    if best == (trial is not None):
+        raise UsageError(f"Name one trial of the study: --best or --trial N, or {reference}:N.")
+    store, found = location.open_existing(reference, storage)
+    with store:
+        number = best_number(store, found) if trial is None else trial
+        yield of_trial(store, found, number)
+
+
+def written(
+    found: Winner,
+    reference: str,
+    out: Path | None,
+    formats: Sequence[str],
+    *,
+    check: bool = True,
+    latency: float | None = None,
+) -> Exported:
+    """Write `found` into `out`: a file that ends in .yaml, or a folder; by default STUDY-TRIAL.yaml, or STUDY-TRIAL.
+
+    A folder is checked unless `check` is false. latency: the tolerance of the check, a fraction. Raises UsageError or
+    NasError as `write_folder` does.
+    """
+    name = f"{found.origin.get('study', Path(reference).stem)}-{found.address}"
+    if not set(formats) <= FILES if out is None else _is_folder(out, formats):
+        return write_folder(found, out or Path(name), formats, check=check, latency=latency)
+    path = out or Path(f"{name}.yaml")
+    return Exported(path, write(found, path, formats), None)
+
+
+def _is_folder(out: Path, formats: Sequence[str]) -> bool:
+    """Whether `out` names a folder: it is one, or it has no ending and the formats need one."""
+    if out.suffix in (".yaml", ".yml", ".safetensors"):
+        return False
+    return not set(formats) <= FILES or (out.suffix == "" and (not out.is_dir() or (out / ARCHITECTURE).is_file()))

@@ -1,4 +1,4 @@
-"""Reads the header of an exported architecture: the comment lines at the head of its YAML file."""
+"""The header of an exported architecture, comment lines at the head of its YAML file, and the paths of an export."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from searchspace.cost import Shape
 
 MADE_BY = "Tessera (tessera-nas)"
+ARCHITECTURE = "architecture.yaml"  # in a folder
+TRAINING = "training.json"  # in the folder of a training: its evaluations and checkpoints
+MODEL = "model"
 
 
 def read(path: str | Path) -> Mapping[str, Any]:
@@ -57,3 +60,13 @@ def at_exported_depth(path: str | Path, shape: Shape, *, length: int | None) -> 
         shape = replace(shape, length=costs["length"])
     metrics = searched.get("metrics") if isinstance(searched, dict) else None
     return shape.at_depth(metrics if isinstance(metrics, dict) else None)
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file with another ending next to `path`, that of the YAML file: `best.py`, or `folder/model.py`."""
+    return path.with_name(MODEL + suffix) if path.name == ARCHITECTURE else path.with_suffix(suffix)
+
+
+def inside(path: Path, folder: str, name: str) -> Path:
+    """The file `name` of a format that writes a folder: `best-huggingface/config.json`, or `folder/huggingface/..`."""
+    return path.parent / (folder if path.name == ARCHITECTURE else f"{path.stem}-{folder}") / name

@@ -1,23 +1,89 @@
-"""The origin of an exported architecture: lineage, metrics, finals, costs, task, vocabulary, recipe, environment."""
+"""The origin of an exported architecture: lineage, metrics, finals, costs, task, vocabulary, recipe, environment.
+
+Writing an architecture as YAML, as it is stored in the database of its study, needs no torch.
+"""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nas.config.schema import SearchConfig
 from nas.exports.header import MADE_BY
-from nas.exports.stored import StoredArchitecture
 from nas.latency.evidence import left_to_machines
 from nas.report.finals import Entrant, FinalsResult
+from nas.report.trials import at_trial_depth
 from nas.schedulers import registry
 from nas.store import Reader, Study, Trial
 from nas.store.records import SEARCH
+from searchspace.cost import Cost
+from searchspace.lines import kept
+
+if TYPE_CHECKING:
+    from searchspace.model.architecture import Architecture
 
 PACKAGES = ("tessera-nas", "torch", "ray", "optuna", "sqlalchemy")
 ANCESTORS = 20  # the most that are listed
+ONE_LENGTH = ("decoder", "encoder")  # models whose costs depend on one length alone, that which a drawing has
+
+
+@dataclass(frozen=True)
+class StoredArchitecture:
+    """The architecture of a trial. The property `architecture` parses it, with torch, at its first use."""
+
+    hash: str
+    written: str
+    costs: Mapping[str, int]  # see `costs_at`
+    name: str  # STUDY:TRIAL, for messages
+    blocks: Mapping[str, str]  # the user's own, see `nas.own.blocks`
+
+    def text(self) -> str:
+        """Readable YAML."""
+        return self.written
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """The parsed architecture. Raises SpaceError or BlockProblem if it cannot be read."""
+        return _read(self.written, self.name, self.blocks)
+
+
+def stored(store: Reader, study: Study, trial: Trial) -> StoredArchitecture:
+    """The architecture of `trial`, with its costs at the sequence length of the task.
+
+    It is parsed, and its costs are computed, only if the database has no drawing of it, or one of an encoder-decoder.
+    Raises SpaceError or BlockProblem if it then cannot be read.
+    """
+    config = SearchConfig.stored(study.config)
+    hash, name = trial.architecture_hash, f"{study.name}:{trial.address}"
+    drawing = kept(store.drawing(study.id, hash))
+    if drawing and drawing.rows[0].label.split(" ")[0] in ONE_LENGTH:
+        costs = costs_at(drawing.length, drawing.cost)
+        return StoredArchitecture(hash, trial.architecture, costs, name, config.blocks)
+    from nas.config.parts import parts
+    from searchspace.model.build import cost
+
+    read = _read(trial.architecture, name, config.blocks)
+    shape = at_trial_depth(store, study, trial.number, parts(config).shape)
+    return StoredArchitecture(read.hash, read.text(), costs_at(shape.length, cost(read, shape)), name, config.blocks)
+
+
+def costs_at(length: int, cost: Cost) -> dict[str, int]:
+    """The costs for a header, for sequences of `length` positions."""
+    numbers = cost.numbers()
+    return {"length": length, "parameters": numbers["parameters"], "flops": numbers["flops"]}
+
+
+def _read(text: str, name: str, own: Mapping[str, str]) -> Architecture:
+    from nas.own import blocks
+    from searchspace.model.architecture import Architecture
+
+    blocks.load(own)
+    return Architecture.parse(text, name)
 
 
 def origin(
@@ -56,7 +122,7 @@ def origin(
         "task": config.task.written(),
         **({"task_source": config.task_source} if config.task_source else {}),
         **({"blocks": dict(config.blocks)} if config.blocks else {}),
-        **({"vocabulary": vocabulary} if (vocabulary := _vocabulary(study, config)) else {}),
+        **({"vocabulary": config.vocabulary} if config.vocabulary else {}),
         "data_sha256": study.data_hash,
         **({"latency": latency} if (latency := _latency(config, trial)) else {}),
         "recipe": dict(config.recipe) or "the defaults",
@@ -70,13 +136,6 @@ def _pending(store: Reader, study: Study, trial: Trial) -> list[str]:
         return []
     known = {unit.rung for unit in store.units(study.id, trial.number) if unit.later}
     return [name for rung, name, _ in some if rung not in known]
-
-
-def _vocabulary(study: Study, config: SearchConfig) -> dict[str, Any] | None:
-    if "vocabulary" in study.config:
-        return config.vocabulary
-
-    return config.vocabulary
 
 
 def _latency(config: SearchConfig, trial: Trial) -> dict[str, Any]:

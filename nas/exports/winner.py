@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from nas import report as reports
 from nas.errors import NasError
-from nas.exports.origin import origin
-from nas.exports.paths import TRAINING
-from nas.exports.stored import StoredArchitecture, costs_at, stored
+from nas.exports.header import TRAINING
+from nas.exports.origin import StoredArchitecture, costs_at, origin, stored
 from nas.numbers import FIRST_FINAL, address_of, name_of
 from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial

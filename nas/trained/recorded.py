@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nas import architectures
 from nas.errors import UsageError
 from nas.exports import header
-from nas.exports.paths import ARCHITECTURE, TRAINING
+from nas.exports.header import ARCHITECTURE, TRAINING
 from nas.location import trial_reference
 from nas.own import blocks
 from nas.work import Checkpoint

@@ -56,7 +56,7 @@ def export(
 
     Example: nas export quickstart --best --format python,huggingface,onnx -o best
     """
-    from nas.exports import exporting, files
+    from nas.exports import files
     from nas.exports.formats.yaml import text
 
     formats = list(dict.fromkeys([*filter(None, format.split(",")), *(["safetensors"] if weights else [])]))
@@ -64,11 +64,11 @@ def export(
     if printed and formats != ["yaml"]:
         raise UsageError("Only YAML can be printed; for other formats and for weights give --out FILE.yaml, not -.")
     exported = None
-    with exporting.chosen(study, storage, best=best, trial=trial) as found:
+    with files.chosen(study, storage, best=best, trial=trial) as found:
         if licence is not None:
             found = replace(found, origin={**found.origin, "licence": licence})
         if not printed:
-            exported = exporting.written(found, study, out, formats, check=check, latency=tolerance)
+            exported = files.written(found, study, out, formats, check=check, latency=tolerance)
     if exported is None:
         print_json({"trial": found.trial, "final": found.final, "text": text(found)}) if as_json else say(
             text(found), end=""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nas.errors import NasError
 from nas.exports.graphs import programs
-from nas.exports.paths import inside
+from nas.exports.header import inside
 from nas.exports.registry import export_format
 from nas.exports.winner import Winner
 

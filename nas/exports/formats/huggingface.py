@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from nas.exports.bundle import architecture_model, blocks_of, bundled
 from nas.exports.formats.safetensors import packed
+from nas.exports.header import inside
 from nas.exports.native import native
-from nas.exports.paths import inside
 from nas.exports.registry import export_format
 from nas.exports.tokenizer import tokenizer
 from nas.exports.winner import Winner

@@ -13,7 +13,7 @@ from typing import Any
 
 from nas.errors import NasError
 from nas.exports.graphs import Programs, check, programs
-from nas.exports.paths import inside
+from nas.exports.header import inside
 from nas.exports.registry import export_format
 from nas.exports.winner import Winner
 

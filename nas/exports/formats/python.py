@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from nas.exports.paths import beside
+from nas.exports.header import beside
 from nas.exports.registry import export_format
 from nas.exports.winner import Winner
 

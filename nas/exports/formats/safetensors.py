@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.exports.paths import beside
+from nas.exports.header import beside
 from nas.exports.registry import export_format
 from nas.exports.winner import Winner
 

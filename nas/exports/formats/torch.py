@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.exports.graphs import Programs, programs
-from nas.exports.paths import inside
+from nas.exports.header import inside
 from nas.exports.registry import export_format
 from nas.exports.winner import Winner
 

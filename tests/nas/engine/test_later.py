@@ -14,8 +14,7 @@ from nas.engine.arm import counts
 from nas.engine.replay import replay
 from nas.engine.scores import Later, Scores
 from nas.errors import UsageError
-from nas.exports.origin import origin
-from nas.exports.stored import stored
+from nas.exports.origin import origin, stored
 from nas.objectives import make
 from nas.report import summary, trials
 from nas.store import Unit, UnitKind, UnitState, open_store

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 
 from nas.errors import NasError
-from nas.exports.stored import stored
+from nas.exports.origin import stored
 from nas.exports.winner import winner
 from nas.location import open_existing
 from nas.store import open_store

@@ -1,25 +1,50 @@
-"""The weights that a tool finds are compared with ours, under the names and in the form of each format."""
+"""The check of an export: each format in a process that cannot see this package, its outputs and its weights."""
 
+import importlib.util
+import json
+
+import pytest
 import torch
 
+from nas.exports import files
+from nas.exports.checking import check, other_weights
 from nas.exports.native import native
-from nas.exports.weights import other_weights
 from nas.exports.winner import Winner
+from nas.tasks.vocabulary import Characters
 from searchspace import zoo
 from searchspace.model.build import build
 
 
-def winner(name):
+def winner(name, **about):
     torch.manual_seed(0)
     architecture = zoo.load(name, "tiny")
     state = {key: value + 0.01 * torch.randn(value.shape) for key, value in build(architecture).state_dict().items()}
-    return Winner(0, architecture, {}, lambda: state), state
+    return Winner(0, architecture, about, lambda: state), state
 
 
 def changed(state, name):
     value = state[name].clone(memory_format=torch.contiguous_format)
     value.view(-1)[3] += 0.05
     return {**state, name: value}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+def test_a_folder_of_transformers_passes_with_its_tokenizer_and_a_changed_symbol_fails(tmp_path):
+    vocabulary = Characters("".join(map(chr, range(32, 32 + 256))))
+    found, state = winner("gru", vocabulary=vocabulary.to_dict())
+    files.write_folder(found, tmp_path, ["huggingface", "python"], check=False)
+    passed = check(found, tmp_path, ["huggingface", "python"])
+    assert [each.wrong for each in passed] == [(), ()]
+    assert passed[0].numbers["symbols"] == list(range(128))
+    assert passed[0].numbers["parameters"] == sum(value.numel() for value in state.values())
+
+    tokenizer = tmp_path / "huggingface/tokenizer.json"
+    content = json.loads(tokenizer.read_text())
+    vocab = content["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+    tokenizer.write_text(json.dumps(content))
+    (failed,) = check(found, tmp_path, ["huggingface"])
+    assert "the tokenizer" in "".join(failed.wrong)
 
 
 def test_weights_of_a_native_folder_are_compared_under_the_names_of_transformers():
@@ -32,20 +57,6 @@ def test_weights_of_a_native_folder_are_compared_under_the_names_of_transformers
         assert other_weights(found, "huggingface", [changed(theirs, name)]) == [name]
     del theirs["transformer.wpe.weight"]
     assert other_weights(found, "huggingface", [theirs]) == ["transformer.wpe.weight"]
-
-
-def test_weights_of_a_graph_are_found_turned_and_cut():
-    found, state = winner("transformer_encoder")
-    graph = {f"v{n}": value.T if value.dim() == 2 else value for n, value in enumerate(state.values())}
-    segments = list(state).index("segments.table")
-    graph[f"v{segments}"] = state["segments.table"][0]  # no token is of the second segment
-    graph["constant"] = torch.arange(9.0)
-    table = f"v{list(state).index('input.table.weight')}"
-
-    assert other_weights(found, "onnx", [graph, {"table": graph[table], "own": torch.rand(7)}]) == []
-    assert other_weights(found, "onnx", [changed(graph, table)]) == ["input.table.weight", table]
-    assert other_weights(found, "onnx", [changed({**graph, "tied": graph[table]}, table)]) == [table]
-    assert other_weights(found, "onnx", [graph, {"table": changed(graph, table)[table]}]) == ["table"]
 
 
 def test_a_decode_step_may_lack_weights_but_not_change_them():
