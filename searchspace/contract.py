@@ -19,6 +19,7 @@ from searchspace.state import Streams
 from searchspace.suggestions import nearest
 
 GIVEN = "given"
+OWN_POSITION = "own_position"  # the module of a block whose position is not that of the model
 
 
 def given(default: Any = MISSING) -> Any:
@@ -265,12 +266,11 @@ class Primitive(nn.Module):
 
     capabilities: ClassVar[Capabilities] = Capabilities()
     path: str  # of the block in its model, such as `body.0.of.1`; only blocks of a model have one
-    own_position: PositionModule | None = None  # of this block; None for that of the model
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         """Calls `forward` with the block's own position, and for one document or sequence at a time where it must."""
-        if self.own_position is not None:
-            context = replace(context, position=self.own_position)
+        if (position := self._modules.get(OWN_POSITION)) is not None:
+            context = replace(context, position=position)
         if not self.is_ragged:
             if context.documents is not None:
                 return apart.documents(super().__call__, x, context)

@@ -208,42 +208,42 @@ def blocks_below(blocks: tuple[Configured, ...]) -> Iterator[Configured]:
     return (below for below in configured_below(blocks) if below.type.role == "block")
 
 
-class Unwritten(ValueError):
-    """A block reads a lane that nothing before it writes. steps: fields and places that lead from the model to it."""
+class Misplaced(ValueError):
+    """A block does not fit its place in the model. steps: fields and places in lists that lead from the model to it."""
 
     def __init__(self, message: str, steps: tuple[str | int, ...]) -> None:
-        super().__init__(message)
-        self.steps = steps
+        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)[1:]
+        super().__init__(f"{place}: {message}" if place else message)
+        self.message, self.steps = message, steps
 
 
 def check_lanes(blocks: Mapping[str, tuple[Configured, ...]], given: Iterable[str] = ()) -> set[str]:
     """The lanes that `blocks`, the fields of a model in the order of its pass, write, and those that are `given`.
 
-    Raises Unwritten if a block reads a lane that no earlier block writes.
+    Raises Misplaced if a block reads a lane that no earlier block writes.
     """
     written = set(given)
     for name, value in blocks.items():
-        for steps, block in _placed(value, (name,)):
+        for steps, block in placed(value, (name,)):
             module = block.type.module
             for lane in module.reads(block.config) if block.type.role == "block" else ():
                 if lane not in written:
-                    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)[1:]
                     known = f"Written before it: {', '.join(sorted(written)) or 'nothing'}."
-                    message = f"{place}: {block.type.name} reads the lane {lane!r}, but no earlier block writes it."
-                    raise Unwritten(f"{message}{nearest(lane, written)} {known}", steps)
+                    message = f"{block.type.name} reads the lane {lane!r}, but no earlier block writes it."
+                    raise Misplaced(f"{message}{nearest(lane, written)} {known}", steps)
             written |= {*module.writes(block.config)} if block.type.role == "block" else set()
     return written
 
 
-def _placed(value: Any, steps: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Configured]]:
+def placed(value: Any, steps: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Configured]]:
     """All configured blocks in `value` in the order of the pass, each after the blocks in it, with the way to it."""
     if isinstance(value, Configured):
         for field in fields(value.config):
-            yield from _placed(getattr(value.config, field.name), (*steps, field.name))
+            yield from placed(getattr(value.config, field.name), (*steps, field.name))
         yield steps, value
     elif isinstance(value, tuple):
         for number, item in enumerate(value):
-            yield from _placed(item, (*steps, number))
+            yield from placed(item, (*steps, number))
 
 
 @lru_cache(maxsize=1024)

@@ -39,10 +39,10 @@ def random_block(rng: random.Random, given: Given, role: Role = "block", depth: 
     ]
     kind = rng.choice(kinds)
     surroundings = {name: getattr(given, name) for name in kind.given}
-    scalars = [field for field in kind.fields.values() if field.role is None]
+    scalars = [field for field in kind.fields.values() if field.holds is None]
     below: dict[str, Any] = {}
     for _ in range(TRIES):
-        below = {f.name: _blocks(rng, f, given, depth - 1) for f in kind.fields.values() if f.role is not None}
+        below = {f.name: _blocks(rng, f, given, depth - 1) for f in kind.fields.values() if f.holds is not None}
         values = {field.name: _scalar(rng, field, role) for field in scalars}
         if kind.name == REPEAT and rng.random() < 0.25:  # otherwise there is almost never a window that can grow
             below["of"] = (_with_window(rng, given),)
@@ -56,8 +56,10 @@ def random_block(rng: random.Random, given: Given, role: Role = "block", depth: 
 
 
 def _blocks(rng: random.Random, field: Field, given: Given, depth: int) -> Any:
+    if field.default is None and rng.random() < 0.75:
+        return None
     if not field.many:
-        return random_block(rng, given, field.role or "block", depth)
+        return random_block(rng, given, field.holds or "block", depth)
     if field.type == Blocks:
         return tuple(random_block(rng, given, "block", depth) for _ in range(rng.choice((0, 1, 1, 2, 2))))
     branches = rng.randint(1, 3)

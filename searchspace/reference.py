@@ -68,6 +68,7 @@ WORDS = {
     "changes_length": "a change of the length",
     "selects": "selection by content",
     "pointwise": "pointwise",
+    "ragged": "several documents in a row in one call",
 }
 """What the reference calls the capabilities of `searchspace.contract.Capabilities`."""
 

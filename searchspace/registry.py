@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from torch import nn
 
-from searchspace.contract import GIVEN, Given
+from searchspace.contract import GIVEN, OWN_POSITION, Given
 from searchspace.cost import Cost, Shape
 from searchspace.errors import SpaceError, nearest
 from searchspace.published import Published
@@ -50,10 +50,13 @@ class Configured:
 
     def build(self) -> nn.Module:
         """The module, with new weights."""
-        if self.type.role != "model":
-            return self.type.module(self.config)
-        with one_model():
-            return self.type.module(self.config)
+        if self.type.role == "model":
+            with one_model():
+                return self.type.module(self.config)
+        module = self.type.module(self.config)
+        if isinstance(own := getattr(self.config, "position", None), Configured):
+            module.add_module(OWN_POSITION, own.build())
+        return module
 
     def cost(self, shape: Shape) -> Cost:
         """The cost of one call for an input of `shape`."""
@@ -96,8 +99,14 @@ class Field:
 
     @cached_property
     def role(self) -> Role | None:
-        """The role of the blocks in this field; None for a scalar."""
-        return get_args(self.type)[1] if get_origin(self.type) is Annotated else None
+        """The role of the blocks in this field; None for a scalar, and for a block that may be left out."""
+        return self.holds if get_origin(self.type) is Annotated else None
+
+    @cached_property
+    def holds(self) -> Role | None:
+        """The role of the blocks in this field, or of the one that it may have; None for a scalar."""
+        members = get_args(self.type) if get_origin(self.type) is not Annotated else (self.type,)
+        return next((get_args(each)[1] for each in members if get_origin(each) is Annotated), None)
 
     @property
     def many(self) -> bool:
@@ -143,9 +152,9 @@ class BlockType:
 @cache
 def _fields(config: type) -> dict[str, Field]:
     hints = get_type_hints(config, include_extras=True)
-    return {
-        f.name: Field(f.name, hints[f.name], f.default) for f in dataclasses.fields(config) if not f.metadata.get(GIVEN)
-    }
+    written = [f for f in dataclasses.fields(config) if not f.metadata.get(GIVEN)]
+    found = [Field(f.name, hints[f.name], f.default) for f in written]
+    return {f.name: f for f in sorted(found, key=lambda f: f.holds is not None and f.role is None)}  # these come last
 
 
 @cache
@@ -255,7 +264,7 @@ def configure(
     """
     kind = block_type(block.name, role)
     key = None
-    if made is not None and kind.holds_no_blocks:
+    if made is not None and not any(isinstance(value, Block | tuple) for value in block.fields.values()):
         key = (block.name, role, tuple(block.fields.items()), given)
         if key in made:
             return made[key]
@@ -268,7 +277,7 @@ def configure(
     values: dict[str, Any] = {name: getattr(given, name) for name in kind.given}
     for name, value in block.fields.items():
         field = kind.fields.get(name)
-        values[name] = _configured(value, below.get(name, given), field.role if field else None, made)
+        values[name] = _configured(value, below.get(name, given), field.holds if field else None, made)
     done = Configured(kind, kind.config(**values))
     if made is not None and key is not None:
         made[key] = done

@@ -1,30 +1,53 @@
-"""Checks that a position can rotate the queries and keys of the attention blocks of a model."""
+"""The position of a layer: that of the model, or its own; and whether it can rotate the heads of the layer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
-from searchspace.parts import configured_below
-from searchspace.registry import Configured, block_type
+from searchspace.parts import Misplaced, placed
+from searchspace.registry import Configured, Position, block_type
 
 
-def check_position(position: Configured, blocks: Iterable[Configured]) -> None:
-    """Raises ValueError if `position` cannot rotate the heads of one of `blocks`, or of a block inside them."""
-    if position.type.module.rotate is block_type("none", "position").module.rotate:
-        return  # it rotates nothing
-    for block in configured_below(tuple(blocks)):
+@dataclass(frozen=True, kw_only=True)
+class Positioned:
+    """`position`: the position that this block uses; null takes that of the model.
+
+    The base of the configurations of blocks that rotate their queries and keys, or add a bias to their scores.
+    """
+
+    position: Position | None = None
+
+
+def check_position(model: Configured, blocks: tuple[Configured, ...], field: str = "") -> None:
+    """Raises Misplaced if a position cannot rotate the heads of one of `blocks`, or of a block inside them.
+
+    model: the position of the model, which blocks use that have none of their own. One of a block's own must do more
+    than add to the input of the model. field: the field of the model that holds the blocks.
+    """
+    nothing = block_type("none", "position").module
+    for steps, block in placed(blocks, (field,) if field else ()):
         if block.type.role == "block" and block.type.module.capabilities.turned:
             if getattr(block.config, "over", "self") == "memory":
                 continue  # positions of two sequences cannot be compared, so nothing is rotated
+            own = getattr(block.config, "position", None)
+            position, kind = own or model, (own or model).type
+            if own and kind.name != "none" and (kind.module.rotate, kind.module.bias) == (nothing.rotate, nothing.bias):
+                raise Misplaced(
+                    f"position: {kind.name} is added to the input of a model, so {block.type.name} cannot have it "
+                    "alone; use rotary, alibi or none.",
+                    steps,
+                )
+            if kind.module.rotate is nothing.rotate:
+                continue  # it rotates nothing
             try:
                 _rotate(position, block.config.dim // block.config.heads)
             except ValueError as error:
                 heads = f"dim={block.config.dim}, heads={block.config.heads}"
-                raise ValueError(f"{block.type.name} with {heads}: {error}") from None
+                raise Misplaced(f"{block.type.name} with {heads}: {error}", steps if field else ()) from None
 
 
 @cache

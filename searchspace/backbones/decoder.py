@@ -55,7 +55,7 @@ class DecoderConfig:
         at_least(1, width=self.width, vocabulary=self.vocabulary)
         probability(dropout=self.dropout)
         self._check_width()
-        check_position(self.position, self.body)
+        check_position(self.position, self.body, "body")
         check_lanes({"body": self.body})
 
     @property

@@ -92,7 +92,7 @@ class EncoderConfig:
             )
         self._check_outputs()
         check_lengths(self.body)
-        check_position(self.position, self.body)
+        check_position(self.position, self.body, "body")
         check_lanes({"body": self.body})
 
     def _check_outputs(self) -> None:

@@ -61,7 +61,8 @@ class EncoderDecoderConfig:
         at_least(1, width=self.width, vocabulary=self.vocabulary, source_vocabulary=self.source_vocabulary)
         probability(dropout=self.dropout)
         check_lengths(self.encoder)
-        check_position(self.position, self.encoder + self.decoder)
+        check_position(self.position, self.encoder, "encoder")
+        check_position(self.position, self.decoder, "decoder")
         if after(self.encoder, PROBE).length != PROBE.length:
             raise ValueError(
                 "the encoder has fewer output positions than the source, so the padding of the source does not fit; "

@@ -17,6 +17,7 @@ from searchspace.errors import Problem
 from searchspace.language import schema, support
 from searchspace.language.references import PathOf
 from searchspace.language.support import OPEN, Filling, Fillings
+from searchspace.parts import Misplaced
 from searchspace.registry import LOOKS_AHEAD, BlockType, Configured, Role
 from searchspace.rotation import check_position
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Value, has_holes
@@ -73,8 +74,9 @@ class _Reading:
         try:
             registry.configure(block, given, role, self.made)
         except (ValueError, ArithmeticError) as error:
-            at = _at(block, getattr(error, "steps", ()))
-            found.append(Problem(str(error), at.mark, self.path_of(at)))
+            at = _at(block, error.steps) if isinstance(error, Misplaced) else block
+            message = error.message if isinstance(error, Misplaced) else str(error)
+            found.append(Problem(message, at.mark, self.path_of(at)))
         return found
 
     def below(self, kind: BlockType, block: Block, around: _Around) -> Iterator[tuple[str, Value, _Around]]:
@@ -95,7 +97,7 @@ class _Reading:
 
     def open_once(self, kind: BlockType, block: Block, around: _Around) -> list[Problem]:
         """As `open`, but equal blocks in equal surroundings are checked only once."""
-        if any(field.role for field in kind.fields.values()):
+        if any(isinstance(value, Block | tuple) for value in block.fields.values()):
             return self.open(kind, block, around)
         key = (kind.name, kind.role, tuple(block.fields.items()), around.given, id(around.positions))
         if key in self.sound:
@@ -189,7 +191,7 @@ def _configured(kind: BlockType, block: Block, given: Given | None) -> Configure
     below = kind.module.given(known) if kind.role == "model" else {}
     values = {name: getattr(given, name) for name in kind.given}
     for name, value in block.fields.items():
-        values[name] = _value(value, below.get(name, given), kind.fields[name].role)
+        values[name] = _value(value, below.get(name, given), kind.fields[name].holds)
     return Configured(kind, kind.config(**values))
 
 
@@ -204,7 +206,7 @@ def _not_turned(block: Configured, given: Given | None, positions: tuple[Block, 
     first = None
     for position in positions:
         try:
-            check_position(registry.configure(position, given, "position"), [block])
+            check_position(registry.configure(position, given, "position"), (block,))
         except (ValueError, ArithmeticError) as error:
             first = first or str(error)
         else:

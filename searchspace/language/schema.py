@@ -73,6 +73,8 @@ class Accepts:
 
     def holds(self, value: Value) -> bool:
         """Whether a value of a tree, which may have holes, is valid here."""
+        if value is None:
+            return self.optional
         match value:
             case Choice():
                 return all(self._holds_option(option) for option in value.options)
@@ -89,7 +91,7 @@ class Accepts:
         try:
             return self.role is None and type(self.read(value)) is type(value)
         except Mismatch:
-            return value is None and self.optional
+            return False
 
     def _holds_option(self, option: Value) -> bool:
         # In a list of blocks an option is one block or several.

@@ -143,4 +143,10 @@ def settings(block: Configured, defaults: bool = False) -> Iterator[str]:
     for name, field in block.type.fields.items():
         value = getattr(block.config, name)
         if field.role is None and (defaults or name in ALWAYS or value != field.default):
-            yield f"{name}={plain(value)}"
+            yield f"{name}={_short(value) if isinstance(value, Configured) else plain(value)}"
+
+
+def _short(block: Configured) -> str:
+    """A block in one word, such as `rotary(base=1e6)`."""
+    options = ",".join(settings(block))
+    return f"{block.type.name}({options})" if options else block.type.name

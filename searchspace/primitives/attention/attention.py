@@ -23,10 +23,11 @@ from searchspace.primitives.attention.kept_keys import KEPT, attend_to_kept, bia
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.published import Published
 from searchspace.registry import primitive
+from searchspace.rotation import Positioned
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionConfig:
+class AttentionConfig(Positioned):
     """`key_value_heads`: number of key and value heads; null takes as many as heads.
     `over`: "self" reads the sequence itself, "memory" the encoder's output.
 

@@ -28,10 +28,11 @@ from searchspace.primitives.attention.kept_keys import KEPT, attend_to_kept, bia
 from searchspace.primitives.convolution.neighbours import TAIL, before, tail_cost, with_neighbours
 from searchspace.published import Published
 from searchspace.registry import primitive
+from searchspace.rotation import Positioned
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrimerAttentionConfig:
+class PrimerAttentionConfig(Positioned):
     """`key_value_heads`: number of key and value heads; null takes as many as heads."""
 
     dim: int = given()

@@ -35,11 +35,12 @@ from searchspace.primitives.attention.heads import check_heads, merge, places, s
 from searchspace.primitives.sparse_attention.bigbird_pattern import Pattern, pattern
 from searchspace.published import Published
 from searchspace.registry import primitive
+from searchspace.rotation import Positioned
 from searchspace.sharing import numbered
 
 
 @dataclass(frozen=True, kw_only=True)
-class BigbirdAttentionConfig:
+class BigbirdAttentionConfig(Positioned):
     """`block`: b, number of positions in a block.
     `random_blocks`: r, number of random blocks that each block reads.
     `end`: which block is the last one of a sequence: that of its last real position (real), or that of the padded

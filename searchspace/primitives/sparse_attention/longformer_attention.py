@@ -31,10 +31,11 @@ from searchspace.primitives.sparse_attention.global_positions import Marks, by_d
 from searchspace.primitives.sparse_attention.windows import check_dilated_heads, dilations, windows_cost
 from searchspace.published import Published
 from searchspace.registry import primitive
+from searchspace.rotation import Positioned
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongformerAttentionConfig:
+class LongformerAttentionConfig(Positioned):
     """`window`: number of positions in the window, half on each side.
     `dilation`: distance between two positions of the window.
     `dilated_heads`: number of heads that are dilated, the last ones; null dilates all.

@@ -40,13 +40,14 @@ from searchspace.cost import Cost, Shape, kept, linear, matmul
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.published import Published
 from searchspace.registry import primitive
+from searchspace.rotation import Positioned
 from searchspace.sharing import numbered
 
 SHORTEST = 1e-3  # the length by which a shorter query is divided
 
 
 @dataclass(frozen=True, kw_only=True)
-class LshAttentionConfig:
+class LshAttentionConfig(Positioned):
     """`chunk`: number of positions in a chunk.
     `rounds`: R, number of hash rounds.
     `buckets`: number of buckets; null takes two per chunk.

@@ -23,10 +23,11 @@ from searchspace.primitives.attention.heads import check_heads, merge, places, s
 from searchspace.primitives.sparse_attention.windows import check_dilated_heads, dilations, windows_cost
 from searchspace.published import Published
 from searchspace.registry import primitive
+from searchspace.rotation import Positioned
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlidingWindowAttentionConfig:
+class SlidingWindowAttentionConfig(Positioned):
     """`key_value_heads`: number of key and value heads; null takes as many as heads.
     `dilation`: distance between two positions of the window.
     `dilated_heads`: number of heads that are dilated, the last ones; null dilates all.

@@ -38,10 +38,11 @@ from searchspace.primitives.sparse_attention.sparse_pattern import Part, SparseP
 from searchspace.primitives.sparse_attention.windows import window_cost
 from searchspace.published import Published
 from searchspace.registry import primitive
+from searchspace.rotation import Positioned
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseAttentionConfig:
+class SparseAttentionConfig(Positioned):
     """`pattern`: which of the two published patterns is used.
     `stride`: l, the stride, or the length of a block of the fixed pattern.
     `summary`: c, number of summary positions of each block of the fixed pattern.

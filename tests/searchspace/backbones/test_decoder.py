@@ -9,13 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchspace.combinators.sequence import SequenceConfig
-from searchspace.contract import Capabilities, Context, Primitive, Streams
+from searchspace.contract import Capabilities, Context, Given, Primitive, Streams
 from searchspace.errors import SpaceError
+from searchspace.language.schema import complete
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import build, cost
+from searchspace.parts import Misplaced, check_lanes
 from searchspace.primitives.convolution.convolution import Convolution
 from searchspace.random_models import random_model
-from searchspace.registry import BlockType, Configured
+from searchspace.registry import BlockType, Configured, configure
+from searchspace.tree import Block
 
 VOCABULARY = 13
 MODERN = """
@@ -256,3 +259,28 @@ def test_rotary_positions_need_heads_of_even_width_and_say_so_before_anything_is
     with pytest.raises(SpaceError, match=rf"{mixer} with dim=12, heads=4: Rotary positions .* must be even"):
         _ = Architecture.parse(text % mixer).configured
     assert Architecture.parse((text % mixer).replace("rotary", "alibi"))
+
+
+def test_a_layer_may_have_its_own_position():
+    text = "kind: decoder\nwidth: 8\nvocabulary: 13\nposition: {}\nbody:\n- attention: {{heads: 2}}\n- attention: {}\n"
+    own = build(text.format("rotary", "{heads: 2, position: {rotary: {base: 50.0}}}")).double()
+    alone, ids = build(text.format("{rotary: {base: 50.0}}", "{heads: 2}")).double(), tokens(2, 7)
+    alone.load_state_dict(own.state_dict())
+    x = torch.randn(2, 7, 8, dtype=torch.float64)
+    used = Context(positions=torch.arange(7), position=own.position)
+    torch.testing.assert_close(
+        own.body[1](x, used), alone.body[1](x, Context(positions=torch.arange(7), position=alone.position))
+    )
+    assert not torch.allclose(own(ids), alone(ids))
+    with pytest.raises(
+        SpaceError, match=r"<text>:7: body\[1\]\.attention: position: sinusoidal is added to the input of a model"
+    ):
+        build(text.format("rotary", "{heads: 2, position: sinusoidal}"))
+
+
+def test_a_reader_of_a_lane_needs_an_earlier_writer():
+    config = Block("gru", {"start": "memory"})
+    taker = configure(complete(config), Given(dim=8, causal=True, memory=True))
+    with pytest.raises(Misplaced, match=r"body\[1\]: gru reads the lane 'final', but no earlier block writes it"):
+        check_lanes({"body": (configure(complete(Block("attention", {})), Given(dim=8)), taker)})
+    assert check_lanes({"body": (taker,)}, {"final"}) == {"final"}

@@ -81,7 +81,7 @@ def test_a_block_that_no_architecture_could_have_is_refused(of: str, where: str,
         ),
         (
             "{attention: {heads: 64}}", "64", "!choice [alibi, rotary]", "4: position",
-            "'rotary' is {}attention with dim=64, heads=64: Rotary positions "
+            "'rotary' is {}body[0].of[0]: attention with dim=64, heads=64: Rotary positions "
             "rotate pairs, so a head's width must be even, but it is 1. Valid values: 'alibi'.",
         ),
         (
