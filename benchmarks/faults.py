@@ -126,10 +126,10 @@ def session(folder: Path, problems: int, seed: int) -> None:
         return compare(self, times)
 
     def killed(self: Children, job: Any) -> Any:
-        if rng.random() < 0.03 and self.process is not None:
+        if rng.random() < 0.03 and self.child is not None:
             print(json.dumps({"killed": "child"}), flush=True)
-            process = self.process
-            threading.Timer(rng.uniform(0.0, 0.01), process.kill).start()
+            child = self.child
+            threading.Timer(rng.uniform(0.0, 0.01), child.signal, [signal.SIGKILL]).start()
         return run(self, job)
 
     Cache.write, Children.run, OperationBench.compare = written, killed, comparing  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ microseconds that a look-up may take; the printed ratios include them. One in fo
 and the placement of memory and code in a process changes the time of equal code by up to 7 %. So a shape that looks
 slower is compared again in three times as many rounds in a new process, and only that comparison counts. Notes say why
 the tuner made the choices that are slower. The processes keep the memory that they free, as the tuner's do
-(`tuner.measure.heap`). Compilation is not timed. A shape that takes longer than `--compile-seconds` to
+(`tuner.measure.worker`). Compilation is not timed. A shape that takes longer than `--compile-seconds` to
 compile has no figure, and a note says so.
 
     python -m benchmarks.tune_cpu [--effort quick] [--budget SECONDS] [--only softmax,rotary] [--threads N]
@@ -39,11 +39,11 @@ from benchmarks.support.report import report
 from kernels.dispatch import compiled, registry, tuned
 from kernels.dispatch.registry import Operation, Problem
 from nas.threads import checked_threads
-from tuner.measure import heap
 from tuner.measure.interval import Interval
 from tuner.measure.measure import LEAST_ROUNDS, ProcessorClock, Timing, compare, measure
+from tuner.measure.worker import keep_freed_memory
 from tuner.search.decision import Decision
-from tuner.search.progress import Report
+from tuner.search.session import Report
 
 EAGER = ("torch", "sdpa", "dense", "matmul")  # the implementations with PyTorch's own functions
 ROUNDS, SECONDS, SAMPLE = 31, 0.8, 0.2  # of a comparison; milliseconds of a sample
@@ -194,7 +194,7 @@ def _timed_by_name(name: str, *arguments: Any) -> Timed:
 def begin(threads: int) -> None:
     """Prepare a process that times."""
     torch.set_num_threads(checked_threads(threads))
-    heap.keep()  # else the state of the memory would differ between the first and the last shapes, and from the tuner
+    keep_freed_memory()  # as the tuner, and so that the first and the last shapes have the same state of the memory
     warnings.simplefilter("ignore")
 
 

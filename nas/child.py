@@ -113,15 +113,17 @@ class Child:
             files["shown"] = shown
         its = target or serve, args, theirs, files, {**os.environ, **(environment or {})}
         self._process = context.Process(target=_main, args=its, daemon=True)
+        is_started = False
         try:
             with _without_main(), warnings.catch_warnings():
                 # A lock that another thread holds may stay locked in a fork, which then hangs and is killed.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self._process.start()
+            is_started = True
         except (AssertionError, EOFError, RuntimeError) as error:  # a daemon has no children; the server has ended
             raise OSError(str(error) or "the server of processes has ended") from error
         finally:
-            for each in (theirs, *files.values()):
+            for each in (theirs, *files.values(), *(() if is_started else (self.connection, self._log))):
                 each.close()
         self._at_exit = util.Finalize(self, _kill, args=(self._process,), exitpriority=10)
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from nas.child import Death
+
 MESSAGE = 2000  # characters of a message that are kept
-ENDED = "its process ended: "  # the beginning of the message of a death
 
 
 class Kind(StrEnum):
@@ -32,8 +33,6 @@ class Kind(StrEnum):
 # A later session tries again after these.
 TEMPORARY = {Kind.OUT_OF_MEMORY, Kind.TIMED_OUT, Kind.KILLED, Kind.CALL}
 LIVES = 3  # processes that try a configuration alone, if each is killed from outside
-OWN_SIGNALS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS")  # of an error in the process
-UNKNOWN = 255  # the exit code that multiprocessing reports if the server of a process was killed together with it
 
 
 @dataclass(frozen=True)
@@ -63,20 +62,10 @@ def of_exception(error: BaseException) -> Outcome:
     return Outcome(Kind.CRASHED, message=text)
 
 
-def of_death(code: int | None, last: str = "") -> Outcome:
-    """The outcome that the exit code of a process means, negative for a signal; last: what it wrote at the end."""
-    how = "unknown" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
-    kind = Kind.KILLED if code is not None and code < 0 and is_from_outside(code) else Kind.CRASHED
-    return Outcome(kind, message=f"{ENDED}{how}. {last}".strip() if last else f"{ENDED}{how}")
-
-
-def is_from_outside(code: int | None) -> bool:
-    """Whether a process with this exit code may have been killed from outside: what it did is not to blame then."""
-    return code == UNKNOWN or (code is not None and code < 0 and -code not in _own_signals())
-
-
-def _own_signals() -> set[int]:
-    return {getattr(signal, name) for name in OWN_SIGNALS if hasattr(signal, name)}
+def of_death(death: Death) -> Outcome:
+    """The outcome that the death of a process means."""
+    kind = Kind.KILLED if death.is_from_outside else Kind.CRASHED
+    return Outcome(kind, message=f"its process ended: {death.how}. {death.last}".strip().removesuffix("."))
 
 
 class CallFailed(Exception):

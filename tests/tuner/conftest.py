@@ -63,7 +63,7 @@ def watched(self, job):
         report(step)
         if step.what == {what!r} and len(job.choices) >= {least} and len(deaths.read_text()) < {times}:
             deaths.write_text(deaths.read_text() + "x")
-            os.kill(os.getppid() if {server} else os.getpid(), {number})
+            os.kill(os.getpid(), {number})
             time.sleep(60)
 
     self.report = told
@@ -81,13 +81,13 @@ if os.getpid() != {tests}:
 @pytest.fixture
 def killing(tmp_path):
     """`killing(step)`: a file to load. With it a child is killed at its steps of this name, `times` times, in jobs of
-    at least `least` choices; server: the process that starts children is killed too."""
+    at least `least` choices."""
 
-    def call(what, *, number=signal.SIGKILL, times=1, least=1, server=False):
+    def call(what, *, number=signal.SIGKILL, times=1, least=1):
         deaths = tmp_path / f"deaths{len(list(tmp_path.glob('deaths*')))}"
         deaths.write_text("")
         file = deaths.with_suffix(".py")
-        plan = {"what": what, "number": int(number), "times": times, "least": least, "server": server}
+        plan = {"what": what, "number": int(number), "times": times, "least": least}
         file.write_text(KILLING.format(**plan, deaths=str(deaths), tests=os.getpid()))
         return str(file)
 

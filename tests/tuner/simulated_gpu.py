@@ -118,16 +118,15 @@ class OnGpu(Children):
     clock: CudaClock
 
     def _ready(self):
-        if self.pipe is None:
+        if self.child is None:
             self.gpu.is_dead = False
             self.started += 1
-            self.process = SimpleNamespace(is_alive=lambda: True, pid=None, join=lambda seconds: None)
-            self.pipe = _Pipe(self.settings, self.clock)
-        return self.pipe
+            self.child = _Child(self.settings, self.clock)
+        return self.child
 
 
-class _Pipe:
-    """Both ends of the pipe to a child, and the child."""
+class _Child:
+    """A child that does its work when it is sent."""
 
     def __init__(self, settings, clock):
         self.said = []
@@ -137,14 +136,13 @@ class _Pipe:
     def send(self, job):
         self.said.append(self.worker.measure(job))
 
-    def poll(self, seconds):
-        return bool(self.said)
-
-    def recv(self):
+    def receive(self, until):
         return self.said.pop(0)
 
-    def close(self):
+    def kill(self):
         pass
+
+    close = kill
 
 
 def two(monkeypatch, *gpus):

@@ -1,8 +1,8 @@
 """The parent's side of the child process that measures: send jobs, wait with a timeout, replace a dead child.
 
-The timeout of a check is learned. It starts at `longest` seconds, because a compiler may be running; then it is a
-multiple of the slowest successful check of the implementation, and half of that after each check that never ended. The
-parent never waits beyond the end of the session; a measurement that this cuts short has no outcome.
+The first check of an implementation may take `longest` seconds, because a compiler may be running; a later one a
+multiple of the slowest before, and half as long after each that never ended. The parent never waits beyond the end of
+the session; a measurement that this cuts short has no outcome.
 
 If a child is killed from outside, its whole job is done again: that says nothing about a choice, unless every child
 dies that tries the choice alone.
@@ -12,25 +12,26 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import sys
-import tempfile
 import threading
 import time
-import types
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import IO, Any
+from typing import Any, Literal, TypeVar
 
+from kernels.dispatch.registry import Choice
+from nas.child import Child, Death, Died, Late
 from tuner.measure.roofline import Probe, Rates
 from tuner.measure.worker import Answer, Job, Settings, Step, serve
-from tuner.outcome import LIVES, MESSAGE, UNKNOWN, Kind, Outcome, is_from_outside, of_death
+from tuner.outcome import LIVES, Kind, Outcome, of_death
 
 TIMES = 10  # timeout of a check, relative to the slowest successful one of its implementation
-GONE = 30.0  # seconds to wait for the end of a child that was killed: the driver of a GPU may need long
 MOST_KILLED = 6  # children of one job that are killed from outside, before it is given up for this session
+# A server that has loaded torch and forks, so that new children start fast; else new processes.
+METHOD: Literal["forkserver", "spawn"] = (
+    "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+)
+PRELOAD = ("tuner.measure.preload",)
+Made = TypeVar("Made")
 
 
 class TimeIsUp(Exception):
@@ -52,37 +53,24 @@ class _Killed(Exception):
 @dataclass
 class Patience:
     """Timeouts in seconds. shortest, longest: the range of the timeout of a check. definition: of computing the
-    definition. start: of starting the process."""
+    definition. start: of starting the process. known: by implementation, what its checks take, as far as known."""
 
     shortest: float = 20.0
     longest: float = 60.0
     definition: float = 120.0
     start: float = 120.0
-    good: dict[str, float] = field(default_factory=dict)  # by implementation: the slowest successful check
-    newest: dict[str, float] = field(default_factory=dict)  # the newest successful one
-    hung: dict[str, int] = field(default_factory=dict)
+    known: dict[str, float] = field(default_factory=dict)
 
     def check(self, implementation: str) -> float:
         """The timeout of a check of `implementation`."""
-        if implementation in self.good:
-            wanted = TIMES * self.good[implementation]
-        else:
-            wanted = self.longest / 2 ** self.hung.get(implementation, 0)
-        return min(max(wanted, self.shortest), self.longest)
-
-    def expected(self, implementation: str) -> float:
-        """How long a check of `implementation` is likely to take; 0 if nothing is known."""
-        if implementation in self.newest:
-            return self.newest[implementation]
-        return self.longest if implementation in self.hung else 0.0
+        return min(max(TIMES * self.known.get(implementation, math.inf), self.shortest), self.longest)
 
     def learn(self, implementation: str, outcome: Outcome) -> None:
         """Learn from the outcome of a check."""
         if outcome.kind is Kind.TIMED:
-            self.good[implementation] = max(self.good.get(implementation, 0.0), outcome.seconds)
-            self.newest[implementation] = outcome.seconds
+            self.known[implementation] = max(self.known.get(implementation, 0.0), outcome.seconds)
         elif outcome.kind is Kind.TIMED_OUT:
-            self.hung[implementation] = self.hung.get(implementation, 0) + 1
+            self.known[implementation] = self.check(implementation) / (2 * TIMES)
 
 
 class Children:
@@ -94,9 +82,7 @@ class Children:
         self.killed, self.killed_seconds = 0, 0.0  # those that were killed from outside, and the time that this took
         self.end = math.inf  # of time.monotonic(): the parent never waits longer
         self.rates = Rates(self._rate)
-        self.process: Any = None
-        self.pipe: Connection | None = None
-        self.log: IO[bytes] | None = None  # what the child writes; the child removes the name of the file
+        self.child: Child | None = None
 
     def __enter__(self) -> Children:
         return self
@@ -105,10 +91,10 @@ class Children:
         self.close()
 
     def close(self) -> None:
-        if self.pipe is not None and self.process.pid is not None:
-            self.pipe.close()  # an idle child then ends by itself and cleans up
-            self.process.join(2.0)
-        self._end()
+        """End the child; one that is idle ends by itself and cleans up."""
+        if self.child is not None:
+            self.child.close()
+            self.child = None
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
         """The outcome of every choice of `job`. If a choice kills the child, the others are timed again without it.
@@ -142,43 +128,45 @@ class Children:
                 self.patience.learn(choice.implementation, each)
         return tuple(found[number] for number in range(len(job.choices)))
 
+    def expected(self, choice: Choice) -> float:
+        """How many seconds a check of `choice` is likely to take; 0 if nothing is known."""
+        return self.patience.known.get(choice.implementation, 0.0)
+
+    def left(self) -> float:
+        """Seconds until the end of the session."""
+        return max(self.end - time.monotonic(), 0.0)
+
     def _rate(self, probe: Probe) -> float:
         """The rate that the child measures for `probe`; infinite if it does not answer."""
         try:
-            pipe = self._ready()
-            pipe.send(probe)
-            if pipe.poll(min(self.patience.longest, self.left())):
-                return float(pipe.recv())
-        except (EOFError, OSError):
-            pass
-        self._end()
-        return math.inf
+            child = self._ready()
+            child.send(probe)
+            return float(child.receive(self._until(self.patience.longest)))
+        except (Late, Died):
+            self._kill()
+            return math.inf
 
     def _try(self, job: Job) -> tuple[tuple[Outcome, ...], int | None]:
         """The outcomes, and the number of the choice that ended the child, None if none did. Raises _Killed."""
-        pipe = self._ready()
-        at, until = Step("definition"), self.patience.definition
-        began = time.monotonic()
+        child, at, seconds = self._ready(), Step("definition"), self.patience.definition
+        began, death = time.monotonic(), None
+        child.send(job)
         try:
-            pipe.send(job)
-            while pipe.poll(min(until, self.left())):
-                message = pipe.recv()
-                if isinstance(message, Answer):
-                    return self._answered(message)
-                at, until = message, self._seconds(message, job)
-        except (EOFError, OSError):
-            ended, is_killed = self._died()
-        else:
-            message = f"no answer within {until:.3g} s: {at.what}"
-            ended, is_killed = Outcome(Kind.TIMED_OUT, message=message), False
-        self._end()
+            while not isinstance(message := child.receive(self._until(seconds)), Answer):
+                at, seconds = message, self._seconds(message, job)
+            return self._answered(message)
+        except Late:
+            ended = Outcome(Kind.TIMED_OUT, message=f"no answer within {seconds:.3g} s: {at.what}")
+        except Died as died:
+            death = died.death
+            ended = of_death(death)
+        self._kill()
         if self.left() <= 0:
             raise TimeIsUp
         is_of_choice = at.what != "definition"
-        if is_killed:
-            seconds = time.monotonic() - began
-            self.killed, self.killed_seconds = self.killed + 1, self.killed_seconds + seconds
-            raise _Killed(at.choice if is_of_choice else None, replace(ended, seconds=seconds))
+        if death is not None and death.is_from_outside:
+            ended = replace(ended, seconds=self._count_killed(began))
+            raise _Killed(at.choice if is_of_choice else None, ended)
         if not is_of_choice:  # every choice would end the same way
             if ended.kind is Kind.CRASHED:
                 ended = replace(ended, kind=Kind.CALL, message=f"the definition: {ended.message}")
@@ -187,14 +175,10 @@ class Children:
         outcomes[at.choice] = ended
         return tuple(outcomes), at.choice
 
-    def left(self) -> float:
-        """Seconds until the end of the session."""
-        return max(self.end - time.monotonic(), 0.0)
-
     def _answered(self, answer: Answer) -> tuple[tuple[Outcome, ...], int | None]:
         if answer.trusted:
             return answer.outcomes, None
-        self._end()
+        self._kill()
         failed = [n for n, each in enumerate(answer.outcomes) if each.kind is not Kind.TIMED]
         reached = [n for n in failed if answer.outcomes[n].message != "not reached"]
         if not failed:  # all were checked, but none has a time
@@ -209,108 +193,68 @@ class Children:
         calls = (job.repeats + 4) * len(job.choices)
         return self.patience.shortest + 4 * (job.budget_seconds + step.call / 1e3 * calls)
 
-    def _ready(self) -> Connection:
-        """The pipe to a child that waits for a job. A child that is killed from outside while it starts is replaced."""
-        if self.pipe is not None and self.process.is_alive():
-            return self.pipe
+    def _until(self, seconds: float) -> float:
+        return min(time.monotonic() + seconds, self.end)
+
+    def _ready(self) -> Child:
+        """A child that waits for a job. One that is killed from outside while it starts is replaced."""
+        if self.child is not None:
+            return self.child
         for _ in range(MOST_KILLED):
-            self._end()
             if self.left() <= 0:
                 raise TimeIsUp
-            began = time.monotonic()
+            began, death = time.monotonic(), Death(None, "it did not answer")
             try:
-                pipe = self._start()
+                self.child = _within(self.left(), self._start)
+                self.started += 1
+                self.child.receive(self._until(self.patience.start))
                 self.starting_seconds += time.monotonic() - began
-                return pipe
-            except (EOFError, OSError) as error:
-                if self.left() <= 0:
-                    self._end()
-                    raise TimeIsUp from None
-                died, is_killed = self._died(str(error))
-            self._end()
-            if not is_killed:
+                return self.child
+            except Late:
+                pass
+            except Died as died:
+                death = died.death
+            except OSError as error:
+                death = Death(None, str(error))
+            self._kill()
+            if self.left() <= 0:
+                raise TimeIsUp
+            if not death.is_from_outside:
                 break
-            self.killed, self.killed_seconds = self.killed + 1, self.killed_seconds + time.monotonic() - began
-        raise RuntimeError(f"the process that measures did not start: {died.message}")
+            self._count_killed(began)
+        raise RuntimeError(f"the process that measures did not start: {of_death(death).message}")
 
-    def _start(self) -> Connection:
-        """A new child. Raises EOFError or OSError if it does not answer."""
-        ours: Any = context()
-        self.pipe, theirs = ours.Pipe()
-        assert self.pipe is not None
-        self.log = tempfile.NamedTemporaryFile(prefix="tuner-", suffix=".log", delete=False)  # noqa: SIM115
-        self.process = ours.Process(target=serve, args=(theirs, self.settings, self.log.name), daemon=True)
-        with theirs, without_main():
-            _start_within(self.process, self.left())
-        self.started += 1
-        if not self.pipe.poll(min(self.patience.start, self.left())):
-            raise EOFError
-        self.pipe.recv()
-        return self.pipe
+    def _start(self) -> Child:
+        return Child(serve, self.settings, method=METHOD, preload=PRELOAD, quiet=True)
 
-    def _died(self, error: str = "") -> tuple[Outcome, bool]:
-        """How the child ended, with the last lines that it wrote, and whether it was killed from outside."""
-        if self.process is None or self.process.pid is None:  # there is no file for its log; or its server was killed
-            return of_death(UNKNOWN, error), self.process is not None
-        self.process.join(2.0)
-        code = self.process.exitcode
-        last = self._written().strip()[-MESSAGE:]
-        return of_death(code, last), is_from_outside(code)
+    def _count_killed(self, began: float) -> float:
+        """Count a child that was killed from outside -> the seconds that it took."""
+        seconds = time.monotonic() - began
+        self.killed, self.killed_seconds = self.killed + 1, self.killed_seconds + seconds
+        return seconds
 
-    def _written(self) -> str:
-        if self.log is None:
-            return ""
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")
-
-    def _end(self) -> None:
-        if self.pipe is not None:
-            self.pipe.close()
-        if self.process is not None and self.process.pid is not None:
-            with suppress(ProcessLookupError):
-                self.process.kill()
-            self.process.join(GONE)
-        if self.log is not None:
-            self.log.close()
-            Path(self.log.name).unlink(missing_ok=True)  # of a child that did not start
-        self.pipe = self.process = self.log = None
+    def _kill(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+            self.child = None
 
 
-def _start_within(process: Any, seconds: float) -> None:
-    """Start a process, which takes long if its server must first import torch. Raises TimeIsUp after `seconds`, and
-    what `process.start` raises."""
-    errors: list[BaseException] = []
+def _within(seconds: float, make: Callable[[], Made]) -> Made:
+    """What `make` returns or raises. A process takes long to start if its server must first import torch: raises
+    TimeIsUp after `seconds`."""
+    made: list[Any] = []
 
-    def start() -> None:
+    def work() -> None:
         try:
-            process.start()
+            made.append(make())
         except BaseException as error:
-            errors.append(error)
+            made.append(error)
 
-    thread = threading.Thread(target=start, daemon=True)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(None if math.isinf(seconds) else seconds)
-    if thread.is_alive():
+    if not made:
         raise TimeIsUp
-    for error in errors:
-        raise error
-
-
-@contextmanager
-def without_main() -> Iterator[None]:
-    """Inside the block a new process does not run the main script again; a child needs nothing from it."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-def context() -> Any:
-    """A server that has loaded torch and forks, so that new children start fast; else new processes."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(["tuner.measure.preload"])
-    return found
+    if isinstance(made[0], BaseException):
+        raise made[0]
+    return made[0]

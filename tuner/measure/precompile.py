@@ -1,25 +1,23 @@
 """Processes that compile in advance: while the device measures one configuration, others compile the next ones.
 
 Triton keeps compiled kernels on disk, under a hash of the source, the settings and the device, so the child process
-that measures finds them there. A process of the pool calls the implementation on tensors of the CPU, with Triton's
+that measures finds them there. A compiling process calls the implementation on tensors of the CPU, with Triton's
 launches replaced by their compilation. It knows the GPU only as the target of the compiler, so it uses none of its
 memory and does not disturb what is timed. On a CPU nothing is compiled while something is timed; what needs a C++
-compiler is built in batches, on all cores, and the measuring child finds it in PyTorch's cache. Nothing depends on the
-pool: if one of its processes dies or hangs, another pool compiles the next choices, and after a few pools the child
-compiles for itself.
+compiler is built in batches, on all cores, and the measuring child finds it in PyTorch's cache. Nothing depends on
+these processes: what one of them cannot compile, or not in time, the measuring child compiles for itself.
 """
 
 from __future__ import annotations
 
 import os
-import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures import wait as wait_for
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -27,11 +25,13 @@ import torch
 from kernels.dispatch import tuned
 from kernels.dispatch.device import resolve
 from kernels.dispatch.registry import Choice, Problem, operation
-from tuner.measure.children import context, without_main
+from nas.child import Child
+from tuner.measure.attempts import Attempts, NoChild, serve
+from tuner.measure.children import METHOD, PRELOAD
 from tuner.measure.worker import Settings, leave_tracker, load
+from tuner.outcome import Kind
 
 MOST = 8  # processes
-POOLS = 3  # in which a process dies or hangs, before nothing is compiled in advance any more
 WAITING = 2  # choices that may wait for each process; more might never be needed
 
 
@@ -57,16 +57,16 @@ Compile = Callable[[Problem, Choice, Elsewhere | None], None]
 
 
 class Precompiler:
-    """A pool of compiling processes. Close it, or use `with`."""
+    """Processes that compile. Close it, or use `with`."""
 
     def __init__(self, settings: Settings, processes: int | None = None, compile: Compile | None = None) -> None:
-        self.processes = default_processes(settings.device) if processes is None else processes
-        self.compile, self.settings = compile or compile_choice, settings
-        self.elsewhere = elsewhere(settings.device) if self.processes and settings.device != "cpu" else None
+        count = default_processes(settings.device) if processes is None else processes
+        away = elsewhere(settings.device) if count and settings.device != "cpu" else None
+        start = partial(
+            Child, _compiles, settings, compile or compile_choice, away, method=METHOD, preload=PRELOAD, quiet=True
+        )
+        self.processes = [Attempts(start) for _ in range(count)]
         self.submitted: set[tuple[Problem, Choice]] = set()
-        self.running: dict[Future, tuple[Problem, Choice]] = {}
-        self.pools = POOLS
-        self.pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Precompiler:
         return self
@@ -75,61 +75,43 @@ class Precompiler:
         self.close()
 
     def compile_next(self, problem: Problem, choices: Iterable[Choice]) -> None:
-        """Submit the first of `choices` that were never submitted, as many as the pool can take."""
-        if not self.processes:
-            return
-        self.running = {each: what for each, what in self.running.items() if not each.done()}
+        """Submit the first of `choices` that were never submitted, as many as the processes can take."""
+        for process in self.processes:
+            process.collect()
         for choice in choices:
-            if len(self.running) >= self.most:
+            least = min(self.processes, key=lambda each: len(each.waiting), default=None)
+            if least is None or len(least.waiting) >= WAITING:
                 return
             if (problem, choice) not in self.submitted:
                 self.submitted.add((problem, choice))
-                self._submit(problem, choice)
+                try:
+                    least.add([(problem, choice)])
+                except NoChild:
+                    self.processes.remove(least)
 
     @property
     def most(self) -> int:
         """How many choices are compiled or wait at a time."""
-        return WAITING * self.processes
+        return WAITING * len(self.processes)
 
     def wait(self, seconds: float) -> set[tuple[Problem, Choice]]:
         """Wait until nothing compiles -> the choices that take too long. Their processes are ended, and they are not
         compiled in advance again.
         """
-        late = {self.running[each] for each in wait_for(self.running, timeout=max(seconds, 0.0)).not_done}
-        if late:
-            self._give_up_pool()
+        until, late = time.monotonic() + seconds, set()
+        for process in self.processes:
+            while process.waiting:
+                item = process.waiting[0]
+                ended = process.answer(item, max(until - time.monotonic(), 0.0)).ended
+                if ended is not None and ended.kind is Kind.TIMED_OUT:
+                    late |= {item, *process.waiting}
+                    process.waiting.clear()
         return late
-
-    def _submit(self, problem: Problem, choice: Choice) -> None:
-        while self.processes:
-            try:
-                if self.pool is None:
-                    self.pool = ProcessPoolExecutor(
-                        self.processes, context(), initializer=prepare, initargs=(self.settings,)
-                    )
-                with without_main():
-                    self.running[self.pool.submit(self.compile, problem, choice, self.elsewhere)] = problem, choice
-                return
-            except (BrokenProcessPool, EOFError, OSError):  # a process was killed, or none can be started
-                self._give_up_pool()
-
-    def _give_up_pool(self) -> None:
-        self.close()
-        self.pools -= 1
-        if not self.pools:
-            self.processes = 0
 
     def close(self) -> None:
         """End all processes, without waiting for what they compile."""
-        if self.pool is None:
-            return
-        processes = list((self.pool._processes or {}).values())
-        idle = all(each.done() for each in self.running)
-        self.pool.shutdown(wait=idle, cancel_futures=True)  # idle processes end by themselves and clean up
-        for process in processes:
-            with suppress(ProcessLookupError, ValueError):
-                process.kill()
-        self.pool, self.running = None, {}
+        for process in self.processes:
+            process.close()
 
 
 def default_processes(device: str) -> int:
@@ -147,10 +129,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def prepare(settings: Settings) -> None:
-    """Initialise a process of the pool: leave interrupts to the session, hide the GPUs from the process, set the number
-    of threads, which code for a CPU depends on, and load the files that register operations."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _compiles(parent: Connection, settings: Settings, compile: Compile, elsewhere: Elsewhere | None) -> None:
+    """The whole life of a compiling process: it sees no GPU, has the number of threads that code for a CPU depends on,
+    and loads the files that register operations."""
     leave_tracker()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
@@ -158,6 +139,7 @@ def prepare(settings: Settings) -> None:
         os.environ[name] = ""
     for path in settings.load:
         load(path)
+    serve(parent, lambda item: compile(*item, elsewhere))
 
 
 def elsewhere(device: str) -> Elsewhere:
@@ -193,7 +175,7 @@ def build_choice(problem: Problem, choice: Choice, elsewhere: Elsewhere | None) 
 
     found = operation(problem.operation)
     config: Any = import_module("torch._inductor.config")
-    config.compile_threads = 1  # the pool has a process for each core
+    config.compile_threads = 1  # there is a process for each core
     call_forward_and_backward(found, problem, tuned.bound(found, choice))
 
 

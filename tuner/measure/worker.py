@@ -12,7 +12,6 @@ import gc
 import importlib.util
 import math
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from kernels.dispatch.device import resolve
 from kernels.dispatch.registry import Choice, Operation, Problem, operation
 from nas.threads import checked_threads
 from tuner import outcome
-from tuner.measure import correctness, heap, resources, roofline
+from tuner.measure import correctness, resources, roofline
 from tuner.measure.measure import clock_of, measure
 from tuner.outcome import Kind, Outcome
 
@@ -90,29 +89,26 @@ class Answer:
     trusted: bool = True
 
 
-def serve(connection: Connection, settings: Settings, log: str) -> None:
+def serve(connection: Connection, settings: Settings) -> None:
     """The main loop of the process: answer until the other end of the pipe is closed."""
-    _isolate(log)
-    heap.keep()
-    try:
-        worker = Worker(settings, connection.send)
-        if settings.memory is not None and settings.device == "cpu":
-            _limit_memory(settings.memory)
-        gc.freeze()  # the collection before each measurement then skips the libraries, which stay in memory
-        connection.send(Step("ready"))
-        while True:
-            asked = connection.recv()
-            if isinstance(asked, roofline.Probe):
-                connection.send(roofline.rate(asked, settings.device, worker.clock))
-                continue
-            answer = worker.measure(asked)
-            connection.send(answer)
-            if not answer.trusted:
-                return
-            if any(outcome.seconds > LONG for outcome in answer.outcomes):
-                gc.freeze()
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
+    leave_tracker()
+    keep_freed_memory()
+    worker = Worker(settings, connection.send)
+    if settings.memory is not None and settings.device == "cpu":
+        _limit_memory(settings.memory)
+    gc.freeze()  # the collection before each measurement then skips the libraries, which stay in memory
+    connection.send(Step("ready"))
+    while True:
+        asked = connection.recv()
+        if isinstance(asked, roofline.Probe):
+            connection.send(roofline.rate(asked, settings.device, worker.clock))
+            continue
+        answer = worker.measure(asked)
+        connection.send(answer)
+        if not answer.trusted:
+            return
+        if any(outcome.seconds > LONG for outcome in answer.outcomes):
+            gc.freeze()
 
 
 class Worker:
@@ -162,7 +158,6 @@ class Worker:
         key = job.problem, job.seed
         if self.last is None or self.last[0] != key:
             self.last = None  # first, so that two are never in memory at once
-            heap.give_back()
             self.report(Step("definition"))
             self.last = key, correctness.trial(found, job.problem, job.seed)
         return self.last[1]
@@ -284,17 +279,13 @@ def _global_settings() -> tuple:
     )
 
 
-def _isolate(log: str) -> None:
-    """Keep output away from the terminal, leave interrupts to the parent, and end when the parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    leave_tracker()
-    with open(log, "ab") as file, open(os.devnull, "wb") as nothing:  # noqa: PTH123
-        os.dup2(file.fileno(), 2)
-        os.dup2(nothing.fileno(), 1)
-    with suppress(OSError):  # without a name the file goes when both processes are gone, however they end
-        os.unlink(log)  # noqa: PTH108
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+def keep_freed_memory() -> None:
+    """From now on this process keeps freed memory, but for blocks of 32 MiB and more. Else glibc returns it at moments
+    that depend on what ran before, and a call that must map it again takes up to twice as long."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(library, "mallopt"):
+        library.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, the largest value that glibc reaches by itself
+        library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: never
 
 
 def leave_tracker() -> None:

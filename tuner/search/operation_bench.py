@@ -68,7 +68,7 @@ class OperationBench(Bench):
         return [roofline.bound(self.operation, self.problem, each, self.children.rates) for each in choices]
 
     def expected_seconds(self, choice: Choice) -> float:
-        return self.children.patience.expected(choice.implementation)
+        return self.children.expected(choice)
 
     def precompile(self, choices: Sequence[Choice]) -> None:
         self.precompiler.compile_next(self.problem, choices)

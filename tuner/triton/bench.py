@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from kernels.dispatch.registry import Choice
 from tuner.measure import garbage, resources
+from tuner.measure.attempts import NoChild
 from tuner.measure.measure import LEAST_ROUNDS, Call, Clock, measure, timing
 from tuner.measure.worker import CLEARLY, RACED
 from tuner.outcome import Kind, Outcome, of_exception, poisons
@@ -24,7 +25,7 @@ from tuner.search.bench import Bench, DeviceLost
 from tuner.search.effort import Effort
 from tuner.triton.case import COMPARED, Case, Launch, is_valid
 from tuner.triton.copies import Buffers, CannotCheck
-from tuner.triton.isolation import HERE, LONGEST, Isolation, NoChild, finished
+from tuner.triton.isolation import HERE, LONGEST, Isolation, finished
 from tuner.triton.output_check import OutputCheck
 
 TURNS = LEAST_ROUNDS  # of a comparison with the user's own benchmark

@@ -29,14 +29,6 @@ def write(problem, choice, elsewhere):
     file.write_text(str(os.getpid()))
 
 
-def die(problem, choice, elsewhere):
-    os._exit(1)
-
-
-def hang(problem, choice, elsewhere):
-    time.sleep(600)
-
-
 def lock_and_hang(problem, choice, elsewhere):
     lock = get_context("spawn").RLock()  # as tqdm has, which compilers import
     Path(problem.operation, "locked").touch()
@@ -62,35 +54,32 @@ def test_the_next_choices_are_compiled_once_in_other_processes(tmp_path):
     assert {path.read_text() for path in tmp_path.iterdir()} != {str(os.getpid())}
 
 
-def test_after_a_process_that_dies_or_hangs_others_compile_what_comes_next(tmp_path):
-    with Precompiler(Settings(), processes=1, compile=die) as precompiler:
+def die_or_hang(problem, choice, elsewhere):
+    if choice == CHOICES[0]:
+        os._exit(1)
+    if choice == CHOICES[1]:
+        time.sleep(600)
+    write(problem, choice, elsewhere)
+
+
+def test_after_a_process_that_dies_or_hangs_another_compiles_what_comes_next(tmp_path):
+    with Precompiler(Settings(), processes=1, compile=die_or_hang) as precompiler:
         precompiler.compile_next(problem(tmp_path), CHOICES[:1])
         assert precompiler.wait(60.0) == set(), "it has ended"
-        precompiler.compile = hang
         precompiler.compile_next(problem(tmp_path), CHOICES[:2])
-        assert precompiler.wait(0.05) == {(problem(tmp_path), CHOICES[1])}
-        precompiler.compile = write
+        assert precompiler.wait(0.5) == {(problem(tmp_path), CHOICES[1])}
         precompiler.compile_next(problem(tmp_path), CHOICES)
         assert wait(tmp_path, 1) == [64], "each is submitted once"
-
-
-def test_if_processes_die_again_and_again_the_session_continues_without_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("tuner.measure.precompile.POOLS", 2)
-    with Precompiler(Settings(), processes=1, compile=die) as precompiler:
-        for choice in CHOICES:
-            precompiler.compile_next(problem(tmp_path), [choice])
-            assert precompiler.wait(60.0) == set()
-        assert precompiler.processes == precompiler.most == 0
 
 
 def test_if_no_process_can_be_started_nothing_is_compiled_in_advance(tmp_path, monkeypatch):
     def fail(*args, **options):
         raise OSError("no more processes")
 
-    monkeypatch.setattr("tuner.measure.precompile.ProcessPoolExecutor", fail)
+    monkeypatch.setattr("tuner.measure.precompile.Child", fail)
     with Precompiler(Settings(), processes=1, compile=write) as precompiler:
         precompiler.compile_next(problem(tmp_path), CHOICES)
-        assert precompiler.processes == 0
+        assert (precompiler.processes, precompiler.most) == ([], 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds a process to cores")
@@ -108,7 +97,7 @@ def test_nothing_is_precompiled_for_a_cpu(tmp_path):
     assert default_processes("cpu") == 0
     with Precompiler(Settings()) as precompiler:
         precompiler.compile_next(problem(tmp_path), CHOICES)
-        assert precompiler.pool is None
+        assert precompiler.processes == []
 
 
 def test_only_implementations_with_triton_files_are_compiled():

@@ -234,7 +234,7 @@ def test_a_build_that_takes_too_long_is_not_tried_again_where_it_would_be_timed(
 def test_a_session_counts_what_it_had_no_time_to_build(pretended, store, faulty, changed):
     changed(faulty, built=Implementation("built", faulty.right, builds=True))
     session = Session(store, "cpu", "quick", None, 0, 1, (), None, None)
-    session.children.patience.newest["built"] = 1e9  # seconds that it takes
+    session.children.patience.known["built"] = 1e9  # seconds that it takes
     report = session.run({"faulty": [faulty.problem(16), faulty.problem(32)]})
 
     assert (report.unbuilt, len(report.decisions)) == (2, 2)
@@ -293,7 +293,7 @@ def test_a_slow_default_without_rivals_takes_little_of_the_session(faulty, choic
         jobs.append(job)
         return [Outcome(Kind.TIMED, (1900.0,))] * len(job.choices)
 
-    children = SimpleNamespace(run=run, left=lambda: 600.0, patience=SimpleNamespace(expected=lambda name: 0.0))
+    children = SimpleNamespace(run=run, left=lambda: 600.0, expected=lambda choice: 0.0)
     bench = OperationBench(faulty.FAULTY, faulty.problem(8), children, None, effort("quick"), 0)
     bench.compare({Choice.of("right", {"block": number}): 1900.0 for number in range(choices)})
 
