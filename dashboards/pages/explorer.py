@@ -12,6 +12,8 @@ from dashboards.explorer.process import MOST_TEXT, Unavailable, Worker
 from dashboards.figures.architecture import QUANTITIES, Line, architecture_svg
 from dashboards.server.sources import StudyCache, open_or_none
 from dashboards.view import Ask, Column, Table, View
+from searchspace.errors import SpaceError
+from searchspace.language import documents
 
 ACTIONS = ("show", "sample", "mutate", "crossover")
 FRONT = 50  # trials of a front that are compared with the text
@@ -61,7 +63,7 @@ def view(ask: Ask) -> View:
     shown = changed.get("text") or text
     found = asked(action="show", text=shown, length=length) if not changed.get("problems") else changed
     drawn = [Line(**line) for line in found.get("lines", ())]
-    problems = found.get("problems", [])
+    problems = found.get("problems", []) if found else _mistakes(shown)
     near, cut = _near(study, worker, drawn) if study is not None and drawn else ([], "")
     return View(
         template="explorer.html",
@@ -96,6 +98,16 @@ def view(ask: Ask) -> View:
             )
         },
     )
+
+
+def _mistakes(text: str) -> list[dict[str, Any]]:
+    """The mistakes in a text that are found without torch: of YAML, not of blocks."""
+    try:
+        documents.parse(text, tags=("!choice", "!int", "!float", "!same"))
+    except SpaceError as error:
+        found = error.problems
+        return [{"line": each.mark and each.mark.line, "path": each.path, "message": each.message} for each in found]
+    return []
 
 
 def _studies(source: Any) -> list[StudyCache]:
