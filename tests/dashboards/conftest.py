@@ -21,6 +21,7 @@ for _needed in ("starlette", "uvicorn", "jinja2"):
 
 REAL = ("finished", "failing", "grown", "latency", "interrupted")
 RUNNER = asyncio.Runner()  # one for all requests: to start a loop and its threads takes longer than most answers
+LOSS = [{"name": "loss", "direction": "minimize"}]
 EVIL = "\"'><script>alert(1)</script>${7*7}{{7*7}}\u202e"
 
 
@@ -183,51 +184,27 @@ def searches(folder: Path) -> None:
         for number in (10, 11):
             add(store, study.id, number, draw, names, is_open=True, lease_seconds=60.0 if number == 10 else 1e-3)
         store.release_all(study.id, [OWNER])
-        added = store.add_trial(
-            study.id, 12, architecture=("0c", TEXT), seed=0, purpose="search", operator="random", choices={},
-            known_results=0, steps=100, owner=OWNER,
-        )  # fmt: skip
+        added = add_plain(store, study.id, 12, architecture=("0c", TEXT), owner=OWNER)
         store.finish(added.unit.id, OWNER, 1, {"bits_per_byte": 4.0}, last=False)
     search(folder / "latency.db", "latency", 4)
 
 
 def hostile(path: Path) -> None:
     """A study whose every text tries to leave its place."""
+    objectives = [{"name": EVIL, "direction": "minimize"}]
     with open_store(path) as store:
-        study = store.create_study(
-            f"a/../{EVIL}", {"note": EVIL}, f"kind: decoder # {EVIL}", 0, [{"name": EVIL, "direction": "minimize"}], "d"
-        )
+        study = store.create_study(f"a/../{EVIL}", {"note": EVIL}, f"kind: decoder # {EVIL}", 0, objectives, "d").id
+        evil: dict[str, Any] = {"operator": EVIL, "choices": {EVIL: EVIL}}
         for number in range(3):
-            store.add_trial(
-                study.id,
-                number,
-                architecture=(f"{number:04x}", f"kind: {EVIL}\n"),
-                seed=0,
-                purpose="search",
-                operator=EVIL,
-                choices={EVIL: EVIL},
-                known_results=0,
-                steps=10,
-                parents=(0,) if number else (),
-                failure=(EVIL, EVIL) if number == 2 else None,
-            )
+            about = {"architecture": (f"{number:04x}", f"kind: {EVIL}\n"), "parents": (0,) if number else ()}
+            add_plain(store, study, number, **evil, **about, failure=(EVIL, EVIL) if number == 2 else None)
 
 
-def add_failed(store: Store, study: int, kind: str) -> None:
-    """A trial that failed with this kind of error."""
-    store.add_trial(
-        study,
-        0,
-        architecture=("00", "kind: decoder\n"),
-        seed=0,
-        purpose="search",
-        operator="sample",
-        choices={},
-        known_results=0,
-        steps=10,
-        parents=(),
-        failure=(kind, "message"),
-    )
+def add_plain(store: Store, study: int, number: int, **more: Any) -> Any:
+    """A trial that waits. more: replaces its values, which do not matter."""
+    about: dict[str, Any] = {"architecture": (f"{number:064x}", "kind: decoder\n"), "seed": 0, "purpose": "search"}
+    about |= {"operator": "random", "choices": {}, "known_results": 0, "steps": 10}
+    return store.add_trial(study, number, **(about | more))
 
 
 PROBLEM = '{"device":"cpu","flags":[["causal",true]],"sizes":[["rows",64]]}'
@@ -241,23 +218,28 @@ USES: list[Any] = [
 ]
 
 
+def measurement(operation: str, problem: str, milliseconds: float | None, configuration: str = "{}") -> Measurement:
+    """Without a time it failed."""
+    return Measurement(
+        operation=operation,
+        problem=problem,
+        dtype="float32",
+        implementation="blocked",
+        configuration=configuration,
+        source="x",
+        milliseconds=milliseconds,
+        failure=None if milliseconds else "crashed",
+        message=EVIL,
+    )
+
+
 def measure(path: Path) -> None:
     """Measurements of the tuner on two devices, one of them a failure with a hostile message.
 
     Of the second device it is known what the kernels use.
     """
     rows = [
-        Measurement(
-            operation="softmax",
-            problem=PROBLEM,
-            dtype="float32",
-            implementation="blocked",
-            configuration=f'{{"columns":{a},"rows":{b}}}',
-            source="x",
-            milliseconds=None if (a, b) == (2, 2) else float(a * b),
-            failure="crashed" if (a, b) == (2, 2) else None,
-            message=EVIL,
-        )
+        measurement("softmax", PROBLEM, None if (a, b) == (2, 2) else float(a * b), f'{{"columns":{a},"rows":{b}}}')
         for a in (1, 2, 3)
         for b in (1, 2)
     ]
@@ -276,18 +258,8 @@ def latencies() -> list[Measurement]:
     for place, ratio in enumerate((1.1, 1.2, 2.0), 1):
         what = {"architecture": f"{place:064x}"}
         timed += [(stored.MODEL, what, 10.0 * place * ratio), (stored.SUM, what, 10.0 * place)]
-    return [
-        Measurement(
-            operation=operation,
-            problem=json.dumps(conditions | what),
-            dtype="float32",
-            implementation="",
-            configuration='{"served":[],"details":{"repeated":0.25}}',
-            source="x",
-            milliseconds=milliseconds,
-        )
-        for operation, what, milliseconds in timed
-    ]
+    details = '{"served":[],"details":{"repeated":0.25}}'
+    return [measurement(name, json.dumps(conditions | what), time, details) for name, what, time in timed]
 
 
 @pytest.fixture(scope="session")
@@ -299,7 +271,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     open_store(folder / "empty.db").close()
     for name in ("new", "followed"):  # a browser follows the second while a test adds to it
         with open_store(folder / f"{name}.db") as store:
-            store.create_study(name, {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+            store.create_study(name, {}, "kind: decoder", 0, LOSS, "d")
     measure(folder / "new.db")
     return {path.stem: str(path) for path in sorted(folder.glob("*.db"))}
 
@@ -311,6 +283,22 @@ def app(databases: dict[str, str]) -> Iterator[Any]:
     made = application(list(databases.values()), costs=False)
     yield made
     made.state.sources.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Any]:
+    """Makes a client of a server of these databases. options: of `application`."""
+    from dashboards.server.app import application
+
+    made: list[Any] = []
+
+    def serving(*places: str | Path, name: str = "localhost:8765", **options: Any) -> Client:
+        made.append(application([str(each) for each in places], costs=False, **options))
+        return Client(made[-1], name)
+
+    yield serving
+    for each in made:
+        each.state.sources.close()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from urllib.parse import urlencode
 import pytest
 
 from nas.engine.leases import _started, owner_name
-from nas.store import UnitKind, open_store
-from tests.dashboards.conftest import PROBLEM
+from nas.store import open_store
+from tests.dashboards.conftest import PROBLEM, add_plain
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by: pip install playwright")
 # the first draws the same pages without windows, for a sixth less CPU
@@ -51,14 +52,14 @@ WAIT = 45_000  # milliseconds, for a machine that is busy
 WIDE, PHONE = {"width": 1000, "height": 900}, {"width": 360, "height": 800}
 
 
-@pytest.fixture(scope="module")
-def server(databases) -> Iterator[str]:
-    """The address of a server of all databases in a thread of this process."""
+@contextmanager
+def serving(*places: str, **options: Any) -> Iterator[str]:
+    """The address of a server in a thread of this process."""
     import uvicorn
 
     from dashboards.server.app import application
 
-    made = application(list(databases.values()), costs=False)
+    made = application(list(places), costs=False, **options)
     served = uvicorn.Server(uvicorn.Config(made, port=0, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=served.run, daemon=True)
     thread.start()
@@ -67,6 +68,12 @@ def server(databases) -> Iterator[str]:
     yield f"http://127.0.0.1:{served.servers[0].sockets[0].getsockname()[1]}"
     served.should_exit = True
     thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def server(databases) -> Iterator[str]:
+    with serving(*databases.values()) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +107,6 @@ def test_figures_are_drawn_in_the_colours_of_the_theme(page):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
     mark = page.locator("#plot-front .mark.c0").first
     assert mark.evaluate("each => getComputedStyle(each).fill") == "rgb(74, 168, 232)"
-
-
-def test_texts_of_a_database_are_no_scripts(page):
-    page.goto(PAGES["hostile"])
-    assert page.evaluate("window.alerted") is None and page.locator("h1").is_visible()
 
 
 def test_the_editor_marks_a_mistake_at_its_line_and_fills_the_form(page):
@@ -279,15 +281,6 @@ def test_the_keyboard_reaches_everything(page):
     assert {"A", "SELECT"} <= seen
 
 
-def test_chosen_trials_are_compared(page):
-    page.goto(FINISHED)
-    for number in (1, 2):
-        page.locator(f"input[name=trials][value='{number}']").check()
-    page.locator("#compare button").click()
-    page.wait_for_url("**/compare?**", timeout=WAIT)
-    assert page.locator("h1").inner_text() == "Compare 1, 2"
-
-
 def test_paper_leaves_out_what_cannot_be_clicked(page):
     page.goto(FINISHED)
     page.emulate_media(media="print")
@@ -319,10 +312,7 @@ def test_pages_follow_a_study_without_a_reload(page, databases, worker):
     with open_store(databases["followed"]) as store:
         study = store.study("followed")
         number = store.next_number(study.id)
-        store.add_trial(
-            study.id, number, architecture=(f"aa{number}", "kind: decoder\n"), seed=0, purpose="search",
-            operator="random", choices={}, known_results=0, steps=10, kind=UnitKind.TRAIN,
-        )  # fmt: skip
+        add_plain(store, study.id, number)
         store.lease(study.id, owner)
     page.locator(f"#trials-live a[href$='/trials/{number}']").focus(timeout=WAIT)
     page.locator("#units span.state", has_text="running").wait_for(timeout=WAIT)
@@ -358,23 +348,14 @@ def test_the_report_opens_from_the_disk_without_a_network(browser, databases, tm
     context.close()
 
 
-def test_the_form_for_the_token_opens_the_pages(browser, databases):
-    import uvicorn
-
-    from dashboards.server.app import application
-
+def test_the_form_for_the_token_opens_the_pages_below_the_prefix_of_a_proxy(browser, databases):
     token = "a-long-token-of-ours"
-    made = application([databases["new"]], host="0.0.0.0", token=token, costs=False)
-    served = uvicorn.Server(uvicorn.Config(made, port=0, log_level="error", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=served.run, daemon=True)
-    thread.start()
-    while not served.started:
-        time.sleep(0.02)
     page = browser.new_page()
-    page.goto(f"http://127.0.0.1:{served.servers[0].sockets[0].getsockname()[1]}/tuning")
-    page.fill("input", token)
-    page.click("button")
-    page.wait_for_selector("#studies-rows", timeout=WAIT)
+    with serving(databases["new"], host="0.0.0.0", token=token, root="/tessera") as address:
+        page.goto(f"{address}/tessera/tuning")
+        page.fill("input", token)
+        page.click("button")
+        page.wait_for_selector("#studies-rows", timeout=WAIT)
+        page.locator("#live", has_text="live").wait_for(timeout=WAIT)  # scripts are found there too
+        assert page.url == f"{address}/tessera/"
     page.close()
-    served.should_exit = True
-    thread.join(10)

@@ -12,6 +12,7 @@ from dashboards.analysis.tabulated import tabulated
 from nas import report
 from nas.numbers import FIRST_FINAL
 from nas.store import open_reader, open_store
+from tests.dashboards.conftest import LOSS, add_plain
 
 
 @pytest.fixture
@@ -56,13 +57,10 @@ def test_known_costs_can_be_drawn_too_and_one_objective_has_a_front_with_them(fi
 
 def test_a_table_grows_with_the_study_and_finals_come_last(tmp_path):
     with open_store(tmp_path / "nas.db") as store:
-        study = store.create_study("s", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+        study = store.create_study("s", {}, "kind: decoder", 0, LOSS, "d")
 
         def add(number, purpose, **more):
-            store.add_trial(
-                study.id, number, (f"{number}", "x"), seed=0, purpose=purpose, operator="o", choices={},
-                known_results=0, steps=4, **more,
-            )  # fmt: skip
+            add_plain(store, study.id, number, purpose=purpose, **more)
 
         add(0, "search")
         add(FIRST_FINAL, "final", parents=(0,))

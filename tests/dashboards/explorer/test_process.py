@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 from urllib.parse import parse_qsl
 
 import pytest
@@ -16,7 +17,8 @@ from dashboards.server.parameters import NotFound, Parameters
 from dashboards.server.sources import Sources
 from dashboards.view import Ask
 from nas.latency import stored
-from nas.store import Measurement, open_store
+from nas.store import open_store
+from tests.dashboards.conftest import LOSS, add_plain, measurement
 
 TEXT = "kind: decoder\nwidth: 32\nvocabulary: 256\nbody:\n  - residual: {norm: rms_norm, of: {attention: {heads: 2}}}\n"
 SPACE = TEXT.replace("width: 32", "width: !choice [32, 64]").replace("heads: 2", "heads: !choice [2, 4]")
@@ -126,15 +128,15 @@ def test_an_architecture_of_another_space_is_explained(worker):
     assert "not a point of the space" in found["problems"][0]["message"]
 
 
+row = partial(measurement, configuration='{"details": {}}')
+
+
 def test_measured_pieces_shade_the_picture_of_a_trial(worker, tmp_path):
     conditions = {"phase": "decode", "batch": 1, "length": 8, "threads": 1}
     found = worker.ask(action="pieces", text=TEXT, conditions=conditions)
     with open_store(tmp_path / "a.db") as store:
-        study = store.create_study("a", {}, TEXT, 0, [{"name": "loss", "direction": "minimize"}], "d")
-        store.add_trial(
-            study.id, 0, architecture=("00", TEXT), seed=0, purpose="search", operator="random", choices={},
-            known_results=0, steps=10,
-        )  # fmt: skip
+        study = store.create_study("a", {}, TEXT, 0, LOSS, "d")
+        add_plain(store, study.id, 0, architecture=("00", TEXT))
         sources = Sources([str(tmp_path / "a.db")])
         ask = Ask(
             sources=sources, parameters=Parameters({}), study=sources.study("a", "a"), path="/a/trials/0", worker=worker
@@ -154,13 +156,6 @@ def test_measured_pieces_shade_the_picture_of_a_trial(worker, tmp_path):
     assert times["residual"] == 4.0, "itself and the attention"
     assert times["decoder"] == 6.0
     assert times["norm:"] is None
-
-
-def row(operation, problem, milliseconds):
-    return Measurement(
-        operation=operation, problem=problem, dtype="float32", implementation="", configuration='{"details": {}}',
-        source="x", milliseconds=milliseconds,
-    )  # fmt: skip
 
 
 def test_a_text_that_takes_too_long_is_ended_and_the_next_one_is_answered(worker):

@@ -5,34 +5,24 @@ import json
 import pytest
 
 from dashboards.analysis.layers import USUAL, length_of
-from dashboards.server.app import application
 from nas.store import open_store
-from tests.dashboards.conftest import Client, drawing
-
-HEAD = "kind: decoder\nwidth: 16\nvocabulary: 11\nbody:\n"
+from tests.dashboards.conftest import LOSS, add_plain, drawing
 
 
 @pytest.fixture
-def compared(tmp_path):
+def compared(serve, tmp_path):
     """The page and its JSON of trials with these lines; None: no stored drawing. The server does not use torch."""
-    opened = []
 
     def made(*lines):
         with open_store(tmp_path / "a.db") as store:
-            study = store.create_study("a", {}, HEAD, 0, [{"name": "loss", "direction": "minimize"}], "d")
+            study = store.create_study("a", {}, "kind: decoder", 0, LOSS, "d")
             for number, labels in enumerate(lines):
-                store.add_trial(
-                    study.id, number, architecture=(f"{number:064x}", HEAD), seed=0, purpose="search",
-                    operator="random", choices={}, known_results=0, steps=10,
-                    drawing=labels and drawing(labels, 100),
-                )  # fmt: skip
-        opened.append(application([str(tmp_path / "a.db")], costs=False))
-        client, query = Client(opened[0]), f"?trials={','.join(map(str, range(len(lines))))}"
+                add_plain(store, study.id, number, drawing=labels and drawing(labels, 100))
+        client, query = serve(tmp_path / "a.db"), f"?trials={','.join(map(str, range(len(lines))))}"
         page = client.get(f"/studies/a/a/compare{query}").text
-        return page, json.loads(client.get(f"/studies/a/a/compare.json{query}").text), opened[0].state.sources
+        return page, json.loads(client.get(f"/studies/a/a/compare.json{query}").text), client.app.state.sources
 
-    yield made
-    opened[0].state.sources.close()
+    return made
 
 
 def test_equal_lines_share_a_row_and_others_differ(compared):

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from nas.store import Measurement, open_store
-from tests.dashboards.conftest import REAL, Client, add_failed
+from nas.store import open_store
+from tests.dashboards.conftest import LOSS, REAL, add_plain, measurement
 
 STUDIES = [*(f"/studies/{name}/{name}" for name in REAL), "/studies/new/new", "/studies/hostile/~1"]
 
@@ -211,18 +211,11 @@ def test_times_are_shown_against_registers_and_shared_memory(client):
     assert "spills registers</text>" in page and "Triangles spill registers" in page
 
 
-def test_a_problem_without_registers_says_why(tmp_path):
-    from dashboards.server.app import application
-
-    path = tmp_path / "cpu.db"
-    with open_store(path) as store:
-        problem = '{"device":"cpu","flags":[],"sizes":[["rows",64]]}'
-        about = {"operation": "softmax", "problem": problem, "dtype": "float32", "implementation": "torch"}
-        row = Measurement(**about, configuration="{}", source="x", milliseconds=1.0)
-        store.add_measurements({"key": "one", "name": "a processor"}, [row])
-    made = application([str(path)], costs=False)
-    page = Client(made).get(f"/tuning?operation=softmax&problem={quote(problem)}").text
-    made.state.sources.close()
+def test_a_problem_without_registers_says_why(serve, tmp_path):
+    problem = '{"device":"cpu","flags":[],"sizes":[["rows",64]]}'
+    with open_store(tmp_path / "cpu.db") as store:
+        store.add_measurements({"key": "one", "name": "a processor"}, [measurement("softmax", problem, 1.0)])
+    page = serve(tmp_path / "cpu.db").get(f"/tuning?operation=softmax&problem={quote(problem)}").text
 
     assert "No device reported registers" in page and "<code>nas tune run OPERATION --again</code>" in page
     assert "Shared memory</a>" not in page, "no empty columns"
@@ -323,20 +316,16 @@ def test_the_values_of_a_hole_that_are_not_shown_are_counted(client):
         assert f"The 12 values with the best results of {len(rows)} that were tried." in figure["note"]
 
 
-def test_a_link_to_failures_keeps_special_characters(tmp_path):
-    from dashboards.server.app import application
-
+def test_a_link_to_failures_keeps_special_characters(serve, tmp_path):
     kind = "a&b=1#c %\x01"
     with open_store(tmp_path / "a.db") as store:
         study = store.create_study("a", {}, "kind: decoder", 0, [{"name": "=loss", "direction": "minimize"}], "d")
-        add_failed(store, study.id, kind)
-    made = application([str(tmp_path / "a.db")], costs=False)
-    client = Client(made)
+        add_plain(store, study.id, 0, failure=(kind, "message"))
+    client = serve(tmp_path / "a.db")
     page = client.get("/studies/a/a")
     (link,) = re.findall(r'href="(\?failure=[^"#]*)', page.text)
     chosen = client.get("/studies/a/a" + link.replace("&amp;", "&"))
     head = client.get("/studies/a/a.csv").text.splitlines()[0]
-    made.state.sources.close()
 
     assert chosen.status == 200
     assert "\x01" not in page.text + chosen.text
@@ -350,20 +339,14 @@ def test_commands_to_copy_quote_the_name_of_the_study(client):
     assert "nas show &#39;a/../" in text[1]
 
 
-def test_values_of_holes_are_written_as_in_a_space(tmp_path):
-    from dashboards.server.app import application
-
+def test_values_of_holes_are_written_as_in_a_space(serve, tmp_path):
     with open_store(tmp_path / "a.db") as store:
-        study = store.create_study("a", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "d")
+        study = store.create_study("a", {}, "kind: decoder", 0, LOSS, "d")
         for number in range(2):
-            store.add_trial(
-                study.id, number, architecture=(f"{number}", "kind: decoder\n"), seed=0, purpose="search",
-                operator="random", choices={"bias": bool(number)}, known_results=0, steps=10,
-            )  # fmt: skip
-    made = application([str(tmp_path / "a.db")], costs=False)
-    compared = json.loads(Client(made).get("/studies/a/a/compare.json?trials=0,1").text)
-    space = json.loads(Client(made).get("/studies/a/a/space.json").text)
-    made.state.sources.close()
+            add_plain(store, study.id, number, choices={"bias": bool(number)})
+    client = serve(tmp_path / "a.db")
+    compared = json.loads(client.get("/studies/a/a/compare.json?trials=0,1").text)
+    space = json.loads(client.get("/studies/a/a/space.json").text)
 
     assert compared["tables"]["holes"]["rows"] == [{"name": "bias", "0": "false", "1": "true"}]
     assert {row["value"] for row in space["tables"]["values"]["rows"]} == {"false", "true"}

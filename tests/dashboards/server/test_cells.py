@@ -1,11 +1,11 @@
-"""Numbers in tables: the points of a column are below one another, and units say what is counted."""
+"""Tables: the points of a column of numbers are below one another, units say what is counted, and columns sort."""
 
 from __future__ import annotations
 
 import pytest
 
 from dashboards.server.cells import cell, scales
-from dashboards.view import Column, Table
+from dashboards.view import Column, Table, column_of
 
 
 def written(values, kind="number"):
@@ -36,3 +36,11 @@ def test_short_times_are_not_zero():
 
 def test_the_name_of_a_quantity_is_that_of_its_axis():
     assert written(["bits_per_byte"], "quantity") == ["Bits per byte"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("x", ("x", False)), ("-x", ("x", True)), ("-y", ("-y", False)), ("--y", ("-y", True)), ("", ("", False))],
+)
+def test_a_column_may_begin_with_the_sign_for_descending(asked, expected):
+    assert column_of(asked, ("x", "-y")) == expected

@@ -17,11 +17,9 @@ from tests.dashboards.conftest import Client
 TOKEN = "a-long-token-of-ours"
 
 
-@pytest.fixture(scope="module")
-def guarded(databases):
-    made = application([databases["finished"]], host="0.0.0.0", token=TOKEN, costs=False)
-    yield Client(made, host="lab.example.org")
-    made.state.sources.close()
+@pytest.fixture
+def guarded(serve, databases):
+    return serve(databases["finished"], host="0.0.0.0", token=TOKEN, name="lab.example.org")
 
 
 def test_another_host_needs_a_token(databases):
@@ -30,12 +28,7 @@ def test_another_host_needs_a_token(databases):
 
 
 def test_nothing_is_shown_without_the_token(guarded):
-    for path in (
-        "/",
-        "/studies/finished/finished",
-        "/studies/finished/finished.json",
-        "/static/page.js",
-    ):
+    for path in ("/", "/studies/finished/finished", "/studies/finished/finished.json", "/static/page.js"):
         answer = guarded.get(path, {"authorization": "Bearer wrong", "cookie": f"{COOKIE}=wrong"})
         assert answer.status == 401
         assert b"bits_per_byte" not in answer.body
@@ -53,12 +46,11 @@ def test_the_token_becomes_a_cookie_that_scripts_cannot_read(guarded):
     assert guarded.get("/", {"cookie": cookie.partition(";")[0]}).status == 200
 
 
-def test_a_token_of_any_letters_is_taken_from_programs_too(databases):
+def test_a_token_of_any_letters_is_taken_from_programs_too(serve, databases):
     token = "schlüssel-ß"
-    made = application([databases["finished"]], host="0.0.0.0", token=token, costs=False)
+    client = serve(databases["finished"], host="0.0.0.0", token=token)
     sent = f"Bearer {token}".encode().decode("latin-1")  # the bytes of UTF-8, as a program sends them
-    answers = [Client(made, "any.example").get("/", {"authorization": each}) for each in (sent, sent[:-1])]
-    made.state.sources.close()
+    answers = [client.get("/", {"authorization": each}) for each in (sent, sent[:-1])]
 
     assert [each.status for each in answers] == [200, 401]
 
@@ -80,12 +72,6 @@ def test_the_token_leaves_the_address_although_the_cookie_is_known(guarded):
 @pytest.mark.parametrize("host", ["x/static/style.css?", "x/static/style.css#", "["])
 def test_the_host_header_does_not_change_the_path(guarded, host):
     assert Client(guarded.app, host=host).get("/studies/finished/finished").status == 401
-
-
-def test_other_methods_are_told_which_ones_there_are(client):
-    answer = client.ask("DELETE", "/")
-
-    assert (answer.status, sorted(answer.header("allow").split(", "))) == (405, ["GET", "HEAD"])
 
 
 def test_programs_send_the_token_as_a_header(guarded):
@@ -123,11 +109,9 @@ def test_the_databases_are_only_read(app):
         connection.exec_driver_sql("UPDATE study SET name = 'x'")
 
 
-def test_below_the_prefix_of_a_proxy_every_address_has_it(databases):
-    made = application(
-        [databases["finished"], databases["new"]], costs=False, root="/tessera", allowed=["lab.example.org"]
-    )
-    client = Client(made, host="lab.example.org")
+def test_below_the_prefix_of_a_proxy_every_address_has_it(serve, databases):
+    name = "lab.example.org"
+    client = serve(databases["finished"], databases["new"], root="/tessera", allowed=[name], name=name)
     left, seen = ["/tessera/"], set()
     while left:
         path = left.pop()
@@ -143,21 +127,18 @@ def test_below_the_prefix_of_a_proxy_every_address_has_it(databases):
             left += [each.replace("&amp;", "&") for each in found if "/compare" not in each]
             assert client.get(path.removeprefix("/tessera")).body == answer.body, "a proxy may remove the prefix"
     address = json.loads(client.get("/tessera/index.json").body)["tables"]["studies"]["rows"][0]["address"]
-    made.state.sources.close()
 
     assert len(seen) > 20 and address.startswith("/tessera/studies/")
-    assert Client(made, host="evil.example").get("/tessera/").status == 400
+    assert Client(client.app, host="evil.example").get("/tessera/").status == 400
 
 
-def test_the_login_works_below_the_prefix_of_a_proxy(databases):
-    made = application([databases["new"]], host="0.0.0.0", token=TOKEN, costs=False, root="/tessera")
-    client = Client(made)
+def test_the_login_works_below_the_prefix_of_a_proxy(serve, databases):
+    client = serve(databases["new"], host="0.0.0.0", token=TOKEN, root="/tessera")
     form = client.get("/tessera/tuning")
     answers = [
         client.ask("POST", "/tessera/login", {}, f"token={TOKEN}".encode()),
         client.get(f"/tessera/?token={TOKEN}"),
     ]
-    made.state.sources.close()
 
     assert 'action="/tessera/login"' in form.text and 'href="/tessera/static/style.css"' in form.text
     for answer in answers:
@@ -165,88 +146,19 @@ def test_the_login_works_below_the_prefix_of_a_proxy(databases):
         assert "path=/tessera" in answer.header("set-cookie").lower()
 
 
-WORDS = [
-    "",
-    "studies",
-    "finished",
-    "trials",
-    "~1",
-    "hostile",
-    "..",
-    "%00",
-    "compare",
-    "space",
-    "tuning",
-    "explorer",
-    "static",
-    "3",
-    "-1",
-    "\u202e",
-    "%2e%2e",
-    "page.js",
-]
-WORDS += ["9" * 30, "lineage", "audit", "a.json", "é", "grown", "failing", "latency"]
+WORDS = ["studies", "finished", "trials", "~1", "hostile", "..", "%00", "compare", "space", "tuning", "explorer"]
+WORDS += ["static", "3", "-1", "\u202e", "%2e%2e", "page.js"]
+WORDS += ["", "9" * 30, *["lineage", "audit", "a.json", "é", "grown", "failing", "latency"]]
 STUDIES = ["finished/finished", "hostile/~1", "failing/failing", "grown/grown", "latency/latency", "new/new"]
 PARTS = ["", "/trials/0", "/trials/1", "/compare", "/space", "/lineage", "/audit"]
-REAL = [
-    "/",
-    "/tuning",
-    "/tuning/latency",
-    "/explorer",
-    *(f"/studies/{study}{part}" for study in STUDIES for part in PARTS),
-]
-NAMES = [
-    "sort",
-    "page",
-    "per",
-    "x",
-    "y",
-    "q",
-    "view_front",
-    "view_importance",
-    "trials",
-    "state",
-    "axis",
-    "shade",
-    "table",
-    "text",
-    "hole",
-    "log_x",
-    "front",
-    "purpose",
-    "do",
-    "seed",
-    "length",
-    "sort_pieces",
-    "page_configurations",
-    "operation",
-    "problem",
-    "database",
-    "hole",
-    "zoo",
-    "study",
-    "trial",
-]
-VALUES = [
-    "",
-    "1",
-    "-1",
-    "0,1",
-    "nan,inf",
-    "1e309",
-    "1,2,3,4",
-    "'; --",
-    "<b>",
-    "%00",
-    "flops",
-    "bits_per_byte",
-    "-bits_per_byte",
-    "yes",
-    "complete",
-    "none",
-    "sample",
-]
-VALUES += ["9" * 40, "a" * 400, "\u202e", "%ff", "0,1,2,3,4,5,6,7", "kind: decoder", "[" * 200]
+REAL = ["/", "/tuning", "/tuning/latency", "/explorer"]
+REAL += [f"/studies/{study}{part}" for study in STUDIES for part in PARTS]
+NAMES = ["sort", "page", "per", "x", "y", "q", "view_front", "view_importance", "trials", "state", "axis", "shade"]
+NAMES += ["table", "text", "hole", "log_x", "front", "purpose", "do", "seed", "length", "sort_pieces"]
+NAMES += ["page_configurations", "operation", "problem", "database", "zoo", "study", "trial"]
+VALUES = ["1", "-1", "0,1", "nan,inf", "1e309", "1,2,3,4", "<b>", "%00", "flops", "bits_per_byte", "-bits_per_byte"]
+VALUES += ["yes", "complete", "none", "sample"]
+VALUES += ["", "'; --", "9" * 40, "a" * 400, "\u202e", "%ff", "0,1,2,3,4,5,6,7", "kind: decoder", "[" * 200]
 REQUESTS = int(os.environ.get("NAS_REQUESTS", "600"))  # how many; 5000 were tried by hand
 
 

@@ -9,19 +9,16 @@ import threading
 import pytest
 
 from dashboards.server import sources
-from dashboards.server.app import application
 from nas.errors import StoreError
 from nas.store import open_store
-from tests.dashboards.conftest import Client, add_failed
-
-OBJECTIVES = [{"name": "loss", "direction": "minimize"}]
+from tests.dashboards.conftest import LOSS, add_plain
 
 
 @pytest.fixture
 def opened(tmp_path):
     """A study in a database of its own, as the server keeps it, that is read again at every look."""
     with open_store(tmp_path / "a.db") as store:
-        store.create_study("a", {}, "kind: decoder", 0, OBJECTIVES, "d")
+        store.create_study("a", {}, "kind: decoder", 0, LOSS, "d")
     shown = sources.Sources([str(tmp_path / "a.db")])
     study = shown.study("a", "a")
     yield study
@@ -33,17 +30,15 @@ def at_once(monkeypatch):
     monkeypatch.setattr(sources, "MOST", 0.0)  # seconds between two readings
 
 
-def test_a_large_study_is_read_while_its_page_and_the_list_say_so(databases, monkeypatch):
+def test_a_large_study_is_read_while_its_page_and_the_list_say_so(serve, databases, monkeypatch):
     may_read, read = threading.Event(), sources.tabulated
     monkeypatch.setattr(sources, "LARGE", 1)
     monkeypatch.setattr(sources, "tabulated", lambda *given: (may_read.wait(60), read(*given))[1])
-    made = application([databases["finished"]], costs=False)
-    client = Client(made)
+    client = serve(databases["finished"])
     first, page = json.loads(client.get("/index.json").body), client.get("/studies/finished/finished").text
     may_read.set()
-    made.state.sources.study("finished", "finished")._reading.join(60)
+    client.app.state.sources.study("finished", "finished")._reading.join(60)
     then, whole = json.loads(client.get("/index.json").body), client.get("/studies/finished/finished").text
-    made.state.sources.close()
 
     assert "Reading 40 trials" in page and 'http-equiv="refresh"' in page
     assert "Pareto front" in whole and 'http-equiv="refresh"' not in whole
@@ -61,7 +56,7 @@ def test_results_are_computed_once_until_the_study_grows(opened):
 
     first = [computed(), computed()]
     with open_store(opened.source.where) as store:
-        add_failed(store, opened.study.id, "crashed")
+        add_plain(store, opened.study.id, 0)
     then = [computed(), computed()]
 
     assert (first, then) == ([1, 1], [2, 2])
@@ -94,17 +89,15 @@ def test_two_threads_compute_a_result_once(opened):
     assert made == [1]
 
 
-def test_a_database_that_is_replaced_is_opened_again(databases, tmp_path):
+def test_a_database_that_is_replaced_is_opened_again(serve, databases, tmp_path):
     path = tmp_path / "a.db"
     shutil.copy(databases["finished"], path)
-    made = application([str(path)], costs=False)
-    client = Client(made)
+    client = serve(path)
     before = client.get("/studies/a/finished").status
     path.unlink()
     gone = client.get("/studies/a/finished.json")
     shutil.copy(databases["grown"], path)
     after = client.get("/studies/a/grown").status, client.get("/studies/a/finished").status
-    made.state.sources.close()
 
     assert before == 200
     assert gone.status == 503 and "There is no study database" in gone.text
@@ -114,7 +107,7 @@ def test_a_database_that_is_replaced_is_opened_again(databases, tmp_path):
 def test_a_file_that_is_replaced_by_an_earlier_copy_is_read_from_its_beginning(opened, tmp_path):
     shutil.copy(tmp_path / "a.db", tmp_path / "copy.db")
     with open_store(tmp_path / "a.db") as store:
-        add_failed(store, opened.study.id, "crashed")
+        add_plain(store, opened.study.id, 0)
     before = len(opened.table)
     for end in ("-wal", "-shm"):
         (tmp_path / f"a.db{end}").unlink(missing_ok=True)
@@ -126,7 +119,7 @@ def test_a_file_that_is_replaced_by_an_earlier_copy_is_read_from_its_beginning(o
 def test_a_study_that_is_deleted_is_told(opened):
     with open_store(opened.source.where) as store:
         store.delete_study(opened.study.id)
-        store.create_study("b", {}, "kind: decoder", 0, OBJECTIVES, "d")
+        store.create_study("b", {}, "kind: decoder", 0, LOSS, "d")
 
     with pytest.raises(StoreError, match="no longer"):
         opened.look()
