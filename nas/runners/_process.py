@@ -31,6 +31,7 @@ READY = "it can run units"
 STARTED = "the time limit of the unit begins to count"
 SAVING = "the unit was asked to stop, and saves its state"
 SAVE_SECONDS = 600.0  # for a unit that is saving its state
+SEE = "With `runner: {inline: {process: false}}` it runs in the process of the search, where a debugger sees it."
 STOP = signal.SIGUSR1  # from the parent: save the state of the unit and end
 
 
@@ -163,9 +164,8 @@ def why_ended(death: Death) -> Failure:
         return Failure(FailureKind.OUT_OF_MEMORY, text)
     if death.is_from_outside:
         return Failure(FailureKind.WORKER_LOST, f"The process that ran the unit was ended from outside ({death.how}).")
-    last = f"\n{death.last}" if death.last else ""
-    text = f"The process that ran the unit ended by itself, with {death.how}.{last}"
-    return Failure(FailureKind.CRASHED, text)
+    last = f"{death.last}\n" if death.last else ""  # reports show the end of a message
+    return Failure(FailureKind.CRASHED, f"{last}The process that ran the unit ended by itself, with {death.how}. {SEE}")
 
 
 def run_units(parent: Connection, run: Run | None, modules: Sequence[str]) -> None:

@@ -61,3 +61,13 @@ def test_only_the_result_is_on_the_standard_output_whatever_prints(ended, proces
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["study"] == "mine"
     assert all(each in done.stderr for each in ("one", "two", "three"))
+
+
+@pytest.mark.parametrize("command", ["search", "plan"])
+@pytest.mark.parametrize(
+    ("loss", "told"), [("os._exit(7)", "exit code 7"), ("ctypes.string_at(0)", 'mine.py", line 17 in loss')]
+)
+def test_a_loss_that_ends_its_process_is_told(ended, command, loss, told):
+    done = ended(command, loss)
+    assert done.returncode == 1 and done.stdout == ""
+    assert told in done.stderr and "Traceback" not in done.stderr
