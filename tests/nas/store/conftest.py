@@ -83,10 +83,6 @@ class Server:
         finally:
             server.ensure_postgres_running()
 
-    def restart(self) -> None:
-        with self.stopped():
-            pass
-
     def stop(self) -> None:
         if self._server is not None:
             self._server.cleanup()

@@ -19,12 +19,6 @@ def file(template, tmp_path):
     return path
 
 
-def execute(file, statement):
-    with sqlite3.connect(file) as connection:
-        connection.execute(statement)
-    connection.close()
-
-
 def new_study(store, name="quick"):
     return store.create_study(name, {}, "kind: decoder", 0, [{"name": "bits", "direction": "minimize"}])
 

@@ -137,18 +137,6 @@ def test_a_connection_that_the_server_ends_is_replaced(server, remote, study_of)
     assert len(remote.results_since(study_of.id)) == 1
 
 
-def test_a_search_goes_on_when_postgresql_is_started_again(server, remote, study_of):
-    for number in range(2):
-        assert propose(remote, study_of.id, number, owner="a").number == number
-        restart = threading.Thread(target=server.restart)
-        restart.start()
-        while restart.is_alive():
-            remote.renew([], "a")
-            remote.next_number(study_of.id)
-        restart.join()
-    assert [trial.number for trial in remote.trials(study_of.id)] == [0, 1]
-
-
 def test_a_deadlock_is_tried_again(remote, study_of):
     """Two transactions take the rows of two trials in opposite order: PostgreSQL ends one, which then runs again."""
     ids = [propose(remote, study_of.id, number).trial_id for number in range(2)]
