@@ -31,12 +31,3 @@ class StoreError(NasError):
     """The study database cannot be used as asked."""
 
     exit_code = 3
-
-
-class DamageError(StoreError):
-    """The study database is damaged."""
-
-    @classmethod
-    def of_row(cls, row: str, found: str) -> DamageError:
-        """An error about one row, such as "table trial, number 3"."""
-        return cls(f"The study database is damaged: {row}: {found}. Take your last backup.")

@@ -29,7 +29,7 @@ from nas.config.schema import SearchConfig
 from nas.engine import leases, session
 from nas.engine.ending import end
 from nas.engine.units import Units, kind_of_failure
-from nas.errors import DamageError, NasError, UsageError
+from nas.errors import NasError, UsageError
 from nas.metrics import told_problem
 from nas.numbers import LAST
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
@@ -160,10 +160,7 @@ class Study:
         return self.store.mark(self.record.id).sequence
 
     def _leased(self, count: int, seconds: float) -> list[Ask]:
-        """Up to `count` units, leased to the caller. After an error or Ctrl-C none of them is leased.
-
-        Only a unit whose architecture is damaged stays leased, so that the next call gives the others.
-        """
+        """Up to `count` units, leased to the caller. After an error or Ctrl-C none of them is leased."""
         leased: list[Unit] = []
         owners: list[str] = []  # of the units that are being leased
         try:
@@ -175,9 +172,8 @@ class Study:
             if any(unit.purpose == SEARCH for unit in leased):
                 self._go_on()
             return [Ask.of(unit, unit.owner or "", self._proposer.architecture(unit)) for unit in leased]
-        except BaseException as error:
-            may_be_leased = [] if isinstance(error, DamageError) else owners
-            self._units.release_all([*may_be_leased, *(unit.owner or "" for unit in leased)])
+        except BaseException:
+            self._units.release_all([*owners, *(unit.owner or "" for unit in leased)])
             raise
 
     def _is_idle(self) -> bool:

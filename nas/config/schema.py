@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from nas.errors import DamageError
+from nas.errors import StoreError
 from nas.options import MOST, Whole
 from nas.upkeep.policy import DEFAULT, Keep
 from searchspace.language import documents
@@ -249,15 +249,13 @@ class SearchConfig(_Section):
 
     @classmethod
     def stored(cls, config: Any) -> Self:
-        """The search file of a study, as the database keeps it. Raises DamageError if it is not valid."""
+        """The search file of a study, as the database keeps it. Raises StoreError if it is not valid."""
         try:
             return cls.model_validate(config)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))
-            raise DamageError(
-                f"The stored configuration of the study is damaged, or of another version: {place}: {first['msg']}."
-            ) from None
+            raise StoreError(f"The stored configuration of the study is not valid: {place}: {first['msg']}.") from None
 
     def keep_built(self, parts: Any) -> None:
         """Keep the parts that were built from this config."""

@@ -18,12 +18,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from nas.engine.arm import Arm, next_arm
 from nas.engine.scores import Scores
 from nas.engine.source import Exhausted, point_of
-from nas.errors import DamageError
 from nas.objectives.contract import Search
 from nas.store import Reader, Refusal, Store, Study, Trial, TrialAdded, TrialRefused, TrialState, Unit, UnitKind
-from nas.store.records import PURPOSES, RETRY, SEARCH
+from nas.store.records import RETRY, SEARCH
 from nas.strategies.contract import Proposal
-from searchspace.errors import SpaceError
 from searchspace.language.collecting import collected_later
 from searchspace.model.architecture import Architecture
 from searchspace.space.point import Point
@@ -137,7 +135,7 @@ class Proposer:
                 unit = self.store.promote(trial, promotion.rung, promotion.steps, owner=owner, lease_seconds=seconds)
                 if unit is not None:  # else another process promoted it, or an earlier search stopped it
                     arm.continues(unit.number)
-                    return self.intact(unit)
+                    return unit
         return None
 
     @_forgets_after_an_error
@@ -210,17 +208,6 @@ class Proposer:
         known = self.arms[unit.arm].architecture(unit.number) if unit.arm in self.arms else None
         return known or self._parsed(unit.architecture)
 
-    def intact(self, unit: Unit) -> Unit:
-        """The unit, if the text of its architecture matches its hash. Raises DamageError if it does not."""
-        try:
-            found = self._parsed(unit.architecture).hash
-        except SpaceError as error:
-            found = str(error)
-        if found != unit.architecture_hash:
-            row = f"table architecture, hash {unit.architecture_hash!r}"
-            raise DamageError.of_row(row, f"its text is that of another one ({found})")
-        return unit
-
     def _arm(self, unit: Unit) -> Arm:
         """The unit's arm, after it has read the unit's trial. The trial of a unit that was taken over may not be read
         yet.
@@ -235,15 +222,10 @@ class Proposer:
         return trial.purpose == "search" and arm is not None and arm.told > trial.known_results
 
     def _start(self, trial: Trial) -> None:
-        arm = self.arms.get(trial.arm)
-        if trial.purpose not in PURPOSES or (trial.purpose == SEARCH and arm is None):
-            raise DamageError.of_row(_row(trial), f"no arm {trial.arm!r} has trials of the kind {trial.purpose!r}")
-        if trial.purpose == SEARCH and arm is not None:
+        if trial.purpose == SEARCH:
+            arm = self.arms[trial.arm]
             while arm.told < trial.known_results and (result := self._result()) is not None:
                 self._tell(result)
-            if arm.told < trial.known_results:
-                found = f"it knew {trial.known_results} results, but {arm.told} are there"
-                raise DamageError.of_row(_row(trial), found)
             arm.start(trial)
         self._next = trial.number + 1
 
@@ -330,10 +312,6 @@ class Proposer:
             space_version=self._space_version,
             variant=variant,
         )
-
-
-def _row(trial: Trial) -> str:
-    return f"table trial, number {trial.number}"
 
 
 def evidence(store: Reader, study: Study, name: str) -> Iterator[Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 
-from nas.errors import AnswerProblem, DamageError, NasError
+from nas.errors import AnswerProblem, NasError, StoreError
 from nas.strategies.contract import NothingLeft, Proposal, Strategy
 from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
@@ -152,8 +152,9 @@ def chosen_point(space: Space, choices: dict, hash: str) -> Point:
     def made() -> Architecture:
         found = space.point(choices).architecture
         if found.hash != hash:
-            row = f"table trial, architecture_hash {hash!r}"
-            raise DamageError.of_row(row, f"its choices give another architecture, {found.hash!r}")
+            raise StoreError(
+                f"The choices of the trial with the architecture {hash!r} give another one, {found.hash!r}."
+            )
         return found
 
     return Point(choices, Architecture.deferred(hash, made))

@@ -65,7 +65,7 @@ class Units:
         while found := self.store.lease(self.study.id, owner, 1, seconds, dead_owners=gone):
             (unit,) = found
             if unit.attempt - unit.released <= self.takeovers:
-                return self.proposer.intact(unit)
+                return unit
             failure = Failure(FailureKind.CRASHED, _why_crashed(self.takeovers))
             outcome = Outcome(trial=unit.number, rung=unit.rung, kind=unit.kind.value, seconds=0.0, failure=failure)
             if self._fail(unit, outcome, failure, {}).recorded:

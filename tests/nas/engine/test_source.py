@@ -3,7 +3,7 @@
 import pytest
 
 from nas.engine.source import Exhausted, ProposedNothing, Source, chosen_point
-from nas.errors import DamageError
+from nas.errors import StoreError
 from nas.strategies.contract import Result, Started
 from nas.strategies.random import Random
 from nas.strategies.registry import make
@@ -67,11 +67,9 @@ def test_the_remaining_points_stand_in_for_a_strategy_that_proposes_nothing():
         source.propose(4, 1, known)
 
 
-def test_choices_that_give_another_architecture_are_damage():
+def test_choices_that_give_another_architecture_are_named():
     space = Space.parse(SMALL)
     one, other, *_ = space.enumerate()
     assert chosen_point(space, one.choices, one.architecture.hash).architecture.text() == one.architecture.text()
-    with pytest.raises(
-        DamageError, match=f"table trial, architecture_hash '{other.architecture.hash}': its choices give"
-    ):
+    with pytest.raises(StoreError, match=f"the architecture '{other.architecture.hash}' give another one"):
         chosen_point(space, one.choices, other.architecture.hash).architecture.text()
