@@ -159,7 +159,7 @@ def _generation(winner: Winner, special: Mapping[str, int]) -> dict[str, Any]:
     most = longest(winner)
     return {
         "use_cache": streams(winner),
-        **({"max_new_tokens": MOST_NEW} if most is None else {"max_length": most}),
+        **({"max_new_tokens": MOST_NEW} if most is None else {"max_length": most + 1}),
         **special,
     }
 

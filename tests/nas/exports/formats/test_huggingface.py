@@ -138,6 +138,9 @@ def test_a_model_that_transformers_knows_needs_no_code_and_another_brings_its_ow
     files = folder(Winner(0, architecture, {}, build(architecture).state_dict))
     assert json.loads(files["config.json"])["model_type"] == (known or "tessera")
     assert ("modeling_tessera.py" in files) == (known is None)
+    if known == "gpt2":
+        positions = json.loads(files["config.json"])["n_positions"]
+        assert json.loads(files["generation_config.json"])["max_length"] == positions + 1
 
 
 def test_a_bert_has_one_eps_and_one_activation_for_its_layers_and_its_head():

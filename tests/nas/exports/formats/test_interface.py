@@ -297,6 +297,11 @@ def past_key_values(s: Subject) -> str:
     if not hasattr(s.model, "generate"):
         return refused(s.model, **s.inputs(symbols()), past_key_values=())
     read_in_pieces(s)
+    if not s.is_pair:  # a conversation goes on
+        ids, first = symbols(), MASK[:, :6]
+        past = s.model(ids[:, :6], attention_mask=first, use_cache=True).past_key_values
+        found = s.model.generate(ids, attention_mask=MASK, past_key_values=past, max_new_tokens=4)
+        assert torch.equal(found, s.model.generate(ids, attention_mask=MASK, max_new_tokens=4))
     return "each row as alone, with padding in every piece; another cache is refused"
 
 
@@ -392,6 +397,10 @@ def generate(s: Subject) -> str:
         both = [s.model.generate(max_new_tokens=5, **each)[0, -5:].tolist() for each in
                 ({"inputs_embeds": embeds}, {"input_ids": symbols(1)})]  # fmt: skip
         assert both[0] == both[1]
+    refused(s.model.generate, inputs=symbols(1), max_new_tokens=2, cache_implementation="static")
+    refused(s.model.generate, inputs=symbols(1), max_new_tokens=2, output_attentions=True)
+    with pytest.raises(ValueError, match="stateful"):
+        s.model.generate(symbols(1), max_new_tokens=2, assistant_model=s.model)
     return "our symbols, in padded batches, with a cache and without, with beams"
 
 
