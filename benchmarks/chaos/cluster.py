@@ -136,7 +136,7 @@ class Cluster(Place):
 
 
 class OwnRay(Place):
-    """Ray as a search starts it, with SQLite: its parts are killed, and the search starts them again."""
+    """Ray as a search starts it, with SQLite: its parts are killed, and the same command goes on."""
 
     needed = 1
     pause = (4.0, 12.0)

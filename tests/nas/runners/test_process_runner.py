@@ -43,8 +43,6 @@ def run(work, progress):
         import threading
         threading.Thread(target=time.sleep, args=(60,)).start()
         return Outcome(trial=work.trial, rung=work.rung, seconds=0.1, metrics={"loss": lambda: 0})
-    elif what == "fails with a long message":
-        raise RuntimeError("x" * 10_000_000)
     elif what == "hangs":
         ctypes.PyDLL(None).sleep(60)  # which keeps the interpreter's lock
     elif what == "has no disk":
@@ -120,11 +118,6 @@ def test_an_outcome_that_cannot_be_sent_is_a_crash_although_a_thread_goes_on(run
 
 def test_a_crash_is_told_with_the_line_where_it_happened(runner):
     assert "units_of_this_test.py" in ended(runner, work("crashes")).failure.message
-
-
-def test_a_message_of_ten_megabytes_is_shortened(runner):
-    failure = ended(runner, work("fails with a long message")).failure
-    assert failure.kind is FailureKind.TASK_ERROR and len(failure.message) < 2**20 + 100
 
 
 def test_units_share_a_child_whose_output_is_not_that_of_the_search(runner, capfd):
