@@ -105,6 +105,7 @@ HARMLESS = (
     *("out of memory", "invalid argument", "invalid value", "invalid configuration", "invalid device function"),
     *("out of resources", "too many resources", "no kernel image", "kernel image is invalid", "not supported"),
     *("ptx jit compilation failed", "unsupported toolchain", "named symbol not found"),
+    *("status_not_supported", "status_invalid_value", "status_alloc_failed", "status_arch_mismatch"),
 )
 
 

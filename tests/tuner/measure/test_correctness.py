@@ -89,6 +89,11 @@ def test_an_exception_tells_what_came_of_a_configuration(error, kind):
         "HIP error: unspecified launch failure",
         "CUDA error: device-side assert triggered",
         "Triton Error [CUDA]: misaligned address",
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa, opb, m, n, k)`",
+        "CUBLAS_STATUS_EXECUTION_FAILED",
+        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+        "cuFFT error: CUFFT_EXEC_FAILED",
+        "cuSPARSE: CUSPARSE_STATUS_INTERNAL_ERROR",
     ],
 )
 def test_an_error_of_the_device_poisons_the_process(text):
@@ -99,6 +104,9 @@ def test_an_error_of_the_device_poisons_the_process(text):
     "text",
     [
         "no such kernel",
+        "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmul`",
+        "CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm`",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         "Triton Error [CUDA]: out of memory",
         "CUDA error: invalid argument",
         "HIP error: out of memory",
