@@ -20,7 +20,6 @@ from tuner.space import TuningSpace
 from tuner.triton.source import functions, source
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")  # of a triton.Config, not of the kernel
-PLAIN = (bool, int, float, str)
 
 
 class Configurations(Sequence[Choice]):
@@ -141,7 +140,9 @@ def choice_of(values: Mapping[str, Any]) -> Choice:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, PLAIN) else text_of(value)
+    """A value as JSON holds it. To Python 1, 1.0 and True are equal, but not to a kernel: the last two become text."""
+    is_plain = isinstance(value, int | str) or (isinstance(value, float) and not value.is_integer())
+    return value if is_plain and not isinstance(value, bool) else text_of(value)
 
 
 def text_of(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -44,9 +45,8 @@ class Listener:
 
     def open(self) -> Listener:
         """Record until `close`."""
+        _install()
         _listening.append(self)
-        if len(_listening) == 1:
-            _install()
         return self
 
     def __enter__(self) -> Listener:
@@ -59,8 +59,6 @@ class Listener:
         """Stop recording. Several listeners may be closed in any order."""
         if self in _listening:
             _listening.remove(self)
-            if not _listening:
-                _undo.pop()()
 
     def __call__(
         self,
@@ -99,49 +97,38 @@ class Listener:
 
 
 _listening: list[Listener] = []
-_undo: list[Callable[[], None]] = []
 
 
+def _tell(**arguments: Any) -> None:
+    for each in list(_listening):
+        each(**arguments)
+
+
+@cache
 def _install() -> None:
-    """Make Triton call all listeners that are open. What others put around our function meanwhile stays there when it
-    is undone, and ours then only calls the one before it."""
+    """Make Triton call all listeners that are open, in this process from now on."""
     from triton import knobs
     from triton.runtime.autotuner import Autotuner
 
-    has_listener = hasattr(knobs.autotuning, "listener")
-    holder, name, wrap = (knobs.autotuning, "listener", _told) if has_listener else (Autotuner, "run", _watched)
-    before, told = getattr(holder, name), [_listening]
-
-    def tell(**arguments: Any) -> None:
-        for each in [listener for some in told for listener in some]:
-            each(**arguments)
-
-    ours = wrap(before, tell)
-    setattr(holder, name, ours)
-
-    def undo() -> None:
-        told.clear()
-        if getattr(holder, name) is ours:
-            setattr(holder, name, before)
-
-    _undo.append(undo)
-
-
-def _told(before: Any, tell: Callable[..., None]) -> Callable[..., None]:
-    """A listener of Triton that also calls the one before it, if there was one."""
+    if not hasattr(knobs.autotuning, "listener"):
+        Autotuner.run = _watched(Autotuner.run)
+        return
+    before = knobs.autotuning.listener
 
     def told(**arguments: Any) -> None:
         if before is not None:
             before(**arguments)
-        tell(**arguments)
+        _tell(**arguments)
 
-    return told
+    knobs.autotuning.listener = told
 
 
-def _watched(run: Any, tell: Callable[..., None]) -> Callable[..., Any]:
+def _watched(run: Any) -> Callable[..., Any]:
     """`run` of an autotuner, which also tells the timings that are new after a call."""
 
     def watched(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _listening:
+            return run(tuner, *args, **kwargs)
         timings, seconds = getattr(tuner, "configs_timings", None), getattr(tuner, "bench_time", None)
         keys = set(tuner.cache)
         result = run(tuner, *args, **kwargs)
@@ -149,7 +136,7 @@ def _watched(run: Any, tell: Callable[..., None]) -> Callable[..., Any]:
         new = [key for key in tuner.cache if key not in keys]
         if found is not None and found is not timings and new:
             measured = getattr(tuner, "bench_time", None) != seconds
-            tell(
+            _tell(
                 fn=tuner.fn,
                 key=new[-1],
                 best_config=tuner.best_config,

@@ -128,6 +128,14 @@ def test_a_mapping_may_have_a_hook_and_options_of_a_backend_and_iterators_are_re
     assert all(tuner.tune(key=set(some))(scale).keys == sorted(some) for some in itertools.combinations(names, 3))
 
 
+def test_values_that_are_equal_to_python_are_different_configurations(tmp_path):
+    kernel = tuned(tmp_path, space={"BLOCK": [16], "FAULT": [1, True, 1.0, "none"]})
+    call(kernel)
+    (decision,) = kernel.decisions.values()
+    assert decision.candidates == len(kernel.configs) == 4
+    assert [type(each.kwargs["FAULT"]) for each in kernel.configs] == [int, bool, float, str]
+
+
 def test_what_is_no_kernel_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"got grid: put @triton\.jit below @tuner\.tune"):
         tuner.tune()(grid)
