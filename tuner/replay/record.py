@@ -1,8 +1,8 @@
 """Records whole tuning spaces on this device, to evaluate strategies without it: `python -m tuner.replay.record`.
 
 Every configuration of every implementation with a small enough space is checked and timed in a child process, and all
-samples are kept. Each space becomes a file that `tuner.replay.recorded` reads. Until it is complete, its measurements
-are in a journal next to the file, and the same command continues where the last one ended.
+samples are kept. Each space becomes a file that `tuner.replay.recorded` reads. Until it is complete, the file has
+another name, and the same command continues where the last one ended.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import gzip
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +23,6 @@ import torch
 from kernels.dispatch import limits, registry
 from kernels.dispatch.device import Device, fingerprint
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem
-from kernels.dispatch.sources import valid
 from nas.files import write_whole
 from tuner import problems
 from tuner.measure.children import Children
@@ -36,6 +35,8 @@ from tuner.space import TuningSpace
 FEWEST, MOST = 4, 400  # a space is recorded if its number of configurations is between these
 SAMPLES, SECONDS = 32, 3.0  # of each configuration, and the most time they may take
 FOLDER = Path("records")
+PARTIAL = ".partial.gz"  # the end of the name of a file that lacks some configurations
+BETWEEN = 5.0  # seconds between two writes of a space, which a process that is killed loses at most
 
 
 @dataclass(frozen=True)
@@ -117,68 +118,46 @@ def record(
     whole, left, measured = [], 0, 0
     with Children(Settings(device, threads or torch.get_num_threads(), tuple(load))) as children:
         for number, space in enumerate(every, 1):
-            if not _whole(folder, space):
-                missing = _missing(folder, space)
+            known = _known(folder, space)
+            missing = {key: choice for key, choice in space.choices().items() if key not in known}
+            written = time.monotonic()
+            try:
                 for key, choice in missing.items():
                     if time.monotonic() - began > budget_seconds:
                         break
                     (outcome,) = children.run(Job(space.problem, (choice,), 0, samples, SECONDS))
-                    _note(folder, space, key, outcome)
+                    known[key] = _record(space, choice, outcome)
                     measured += 1
-                left += len(_missing(folder, space))
-                if not _missing(folder, space):
-                    _pack(folder, space)
-            if _whole(folder, space):
+                    if time.monotonic() - written > BETWEEN:
+                        _write(folder, space, known)
+                        written = time.monotonic()
+            finally:
+                if missing and known:
+                    _write(folder, space, known)
+            left += len(space.space) - len(known)
+            if len(known) == len(space.space):
                 whole.append(space.name)
                 report(f"{number}/{len(every)} {space.name}: {len(space.space)} configurations")
     return Report(whole, left, measured, time.monotonic() - began)
 
 
-def _file(folder: Path, space: Space) -> Path:
-    return folder / f"{space.name}.json.gz"
+def _file(folder: Path, space: Space, suffix: str = ".json.gz") -> Path:
+    return folder / f"{space.name}{suffix}"
 
 
-def _journal(folder: Path, space: Space) -> Path:
-    return folder / f"{space.name}.jsonl"
+def _known(folder: Path, space: Space) -> dict[str, Any]:
+    """The records of a space, by key, that are valid for this code and device."""
+    for suffix in (".json.gz", PARTIAL):
+        with suppress(OSError, EOFError, ValueError, KeyError, TypeError):
+            data = limits.load_packed(_file(folder, space, suffix))
+            same = data["about"]["source"] == space.implementation.source
+            if same and data["about"]["device"]["key"] == space.device.key:
+                return {key: each for key, each in data["cache"].items() if key in space.choices()}
+    return {}
 
 
-def _whole(folder: Path, space: Space) -> bool:
-    """Whether there is a file for the same source and device, with the same configurations."""
-    with suppress(OSError, EOFError, ValueError, KeyError, TypeError):
-        data = limits.load_packed(_file(folder, space))
-        return _same(data["about"], space) and set(data["cache"]) == set(space.choices())
-    return False
-
-
-def _same(about: dict[str, Any], space: Space) -> bool:
-    return valid(about["source"], space.implementation) and about["device"]["key"] == space.device.key
-
-
-def _lines(folder: Path, space: Space) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The journal's records of this space; a line that was cut short is skipped."""
-    with suppress(FileNotFoundError):
-        for line in _journal(folder, space).read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError, KeyError, TypeError):
-                row = limits.loads(line)
-                if _same(row["about"], space):
-                    yield row["key"], row["record"]
-
-
-def _missing(folder: Path, space: Space) -> dict[str, Choice]:
-    known = dict(_lines(folder, space))
-    return {key: choice for key, choice in space.choices().items() if key not in known}
-
-
-def _note(folder: Path, space: Space, key: str, outcome: Outcome) -> None:
-    """Append one configuration to the journal."""
-    about = {"source": space.about["source"], "device": {"key": space.device.key}}
-    line = json.dumps({"about": about, "key": key, "record": _record(space, key, outcome)})
-    with _journal(folder, space).open("a", encoding="utf-8") as file:
-        file.write(f"\n{line}")  # a line that a killed process cut short spoils no other
-
-
-def _record(space: Space, key: str, outcome: Outcome) -> dict[str, Any]:
-    configuration = dict(space.choices()[key].configuration)
+def _record(space: Space, choice: Choice, outcome: Outcome) -> dict[str, Any]:
+    configuration = dict(choice.configuration)
     values = {name: configuration[name] for name in space.space.parameters}
     common = {**values, "compile_time": outcome.seconds * 1e3}
     if outcome.kind is Kind.TIMED and outcome.samples:
@@ -186,9 +165,8 @@ def _record(space: Space, key: str, outcome: Outcome) -> dict[str, Any]:
     return {**common, "time": outcome.kind.value, "message": outcome.message}
 
 
-def _pack(folder: Path, space: Space) -> None:
-    """Write the file atomically and delete the journal."""
-    known = dict(_lines(folder, space))
+def _write(folder: Path, space: Space, known: dict[str, Any]) -> None:
+    """Write the records of a space, in their order; a file with all of them has another name."""
     data = {
         "kernel_name": space.operation.name,
         "device_name": space.device.name,
@@ -196,10 +174,13 @@ def _pack(folder: Path, space: Space) -> None:
         "time_unit": "milliseconds",
         "tune_params_keys": list(space.space.parameters),
         "tune_params": {name: list(values) for name, values in space.space.parameters.items()},
-        "cache": {key: known[key] for key in space.choices()},
+        "cache": {key: known[key] for key in space.choices() if key in known},
     }
-    write_whole(_file(folder, space), gzip.compress(json.dumps(data).encode()))
-    _journal(folder, space).unlink()
+    is_whole = len(known) == len(space.space)
+    packed = gzip.compress(json.dumps(data).encode())
+    write_whole(_file(folder, space, ".json.gz" if is_whole else PARTIAL), packed)
+    if is_whole:
+        _file(folder, space, PARTIAL).unlink(missing_ok=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

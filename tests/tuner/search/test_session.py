@@ -98,11 +98,6 @@ def test_what_may_have_been_temporary_is_tried_again_by_a_later_session(
     assert tried == [["timed_out"] * each for each in (1, 2, 3, 3)], "by two later sessions"
 
 
-def test_a_budget_of_nothing_leaves_the_problems_undecided(pretended, store, faulty, run):
-    report = run(store, faulty, budget_seconds=0.0)
-    assert (report.undecided, report.interrupted, report.measured) == ([faulty.problem(32)], True, 0)
-
-
 def test_on_a_gpu_the_configurations_that_come_next_are_compiled_ahead(
     pretended, store, faulty, monkeypatch, run, changed
 ):

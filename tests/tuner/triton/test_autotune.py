@@ -9,15 +9,12 @@ import pytest
 import torch
 
 import tuner
-from tuner.triton import kernel as tuned_kernel
-from tuner.triton.kernel import SWITCH
 
 triton = pytest.importorskip("triton")
 
 from scaled_kernel import (  # noqa: E402
     SPEED,
     Pretended,
-    add_into,
     allowed,  # noqa: F401
     call,
     grid,
@@ -54,18 +51,6 @@ def test_a_benchmark_is_called_with_the_quantiles_of_triton_and_its_first_value_
     assert {config.kwargs["BLOCK"]: times[0] for config, times in kernel.configs_timings.items()} == SPEED
     assert all(len(times) == 3 for times in kernel.configs_timings.values())
     assert kernel.bench_time > 0
-
-
-def test_a_cached_key_benchmarks_nothing_and_another_dtype_is_another_key(tmp_path):
-    seen = []
-    kernel = tuned(tmp_path, configs=CONFIGS, do_bench=bench_by_block(seen))
-    call(kernel)
-    before = len(seen)
-
-    call(kernel)
-    assert len(seen) == before and len(kernel.cache) == 1
-    kernel[grid](torch.zeros(16, dtype=torch.float64), torch.zeros(16, dtype=torch.float64), 16, 1.0)
-    assert len(seen) > before and len(kernel.cache) == 2
 
 
 def test_one_configuration_is_not_benchmarked(tmp_path):
@@ -108,36 +93,6 @@ def test_a_share_that_is_neither_a_share_nor_a_count_is_an_error(tmp_path):
         call(tuned(tmp_path, configs=CONFIGS, prune_configs_by={"early_config_prune": lambda *_, **__: []}))
 
 
-def test_what_is_reset_to_zero_is_zero_before_every_run_and_after_the_search(tmp_path):
-    kernel = tuned(tmp_path, kernel=add_into, configs=CONFIGS, reset_to_zero=["y_ptr"])
-    x, y = torch.arange(16.0), torch.full((16,), 5.0)
-    kernel[grid](x, y, 16)
-    assert y.equal(x), "the last launch adds to zeros"
-
-
-def test_what_is_restored_is_as_it_was_before_the_launch(tmp_path):
-    kernel = tuned(tmp_path, kernel=add_into, configs=CONFIGS, restore_value=["y_ptr"])
-    x, y = torch.arange(16.0), torch.full((16,), 5.0)
-    kernel[grid](x, y, 16)
-    assert y.equal(x + 5)
-
-
-def test_hooks_surround_every_run_and_the_last_one_only_resets(tmp_path):
-    told = []
-
-    def before(arguments, reset_only=False):
-        told.append(("reset" if reset_only else "before", arguments["BLOCK"]))
-
-    def after(arguments, exception):
-        told.append(("after", exception))
-
-    kernel = tuned(tmp_path, configs=CONFIGS, pre_hook=before, post_hook=after)
-    call(kernel)
-
-    assert ("before", 64) in told and told[-1] == ("reset", 32)
-    assert ("after", None) in told
-
-
 def test_a_hook_of_a_configuration_runs_before_each_launch_of_it(tmp_path):
     told = []
     hooked = triton.Config({"BLOCK": 32}, pre_hook=lambda arguments: told.append(arguments["size"]))
@@ -147,11 +102,6 @@ def test_a_hook_of_a_configuration_runs_before_each_launch_of_it(tmp_path):
     call(kernel)
     assert kernel.best_config is hooked
     assert during > 1 and told[during:] == [16]
-
-
-def test_a_setting_that_the_call_gives_too_is_an_error(tmp_path):
-    with pytest.raises(Exception, match="BLOCK"):
-        call(tuned(tmp_path, configs=CONFIGS), BLOCK=16)
 
 
 def test_results_are_remembered_on_disk_only_if_they_are_to_be(tmp_path):
@@ -175,18 +125,6 @@ def test_a_configuration_that_lacks_resources_has_an_infinite_time(tmp_path):
     call(kernel)
     assert kernel.configs_timings[lacking][0] == float("inf")
     assert kernel.best_config is CONFIGS[0]
-
-
-def test_without_a_budget_the_effort_has_one_and_the_next_process_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setitem(tuned_kernel.BUDGETS, "quick", 0.0)
-    call(tuned(tmp_path, configs=CONFIGS, clock=(clock := Pretended())))
-    assert set(clock.calls) == {16}, "the first configuration is measured at once"
-
-    monkeypatch.undo()
-    monkeypatch.setenv(SWITCH, "on")
-    kernel = tuned(tmp_path, configs=CONFIGS)
-    call(kernel)
-    assert kernel.best_config.kwargs == {"BLOCK": 32}
 
 
 def test_a_wrapped_kernel_is_tuned_where_nothing_is_traced(tmp_path):

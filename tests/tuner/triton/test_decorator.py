@@ -225,16 +225,6 @@ def test_constraints_see_the_configuration_and_the_arguments(tmp_path):
     assert kernel.best_config.kwargs == {"BLOCK": 64}
 
 
-def test_a_new_configuration_is_checked_against_a_default_that_was_measured_before(tmp_path):
-    call(tuned(tmp_path, configs=[{"BLOCK": 64}, {"BLOCK": 16}]))
-    kernel = tuned(tmp_path, configs=[{"BLOCK": 64}, {"BLOCK": 16}, {"BLOCK": 32, "FAULT": "wrong"}])
-
-    call(kernel)
-
-    (decision,) = kernel.decisions.values()
-    assert decision.failures == {"wrong": 1}
-
-
 def test_a_large_space_is_searched_and_not_exhausted(tmp_path, monkeypatch):
     monkeypatch.setitem(tuned_kernel.EVALUATIONS, "quick", 7)
     kernel = tuned(tmp_path, space={"num_warps": [1, 2, 4, 8], "BLOCK": BLOCKS})
@@ -421,8 +411,3 @@ def test_a_miss_says_why(tmp_path):
     assert "it was tuned: " in why(torch="0.1"), "the key of the device counts"
     assert "it was tuned elsewhere: torch 0.1" in why(torch="0.1", key="elsewhere")
     assert "the kernel has changed since it was tuned" in why([replace(each, source="0") for each in rows])
-
-
-def test_the_package_names_what_it_lacks():
-    with pytest.raises(AttributeError, match="no attribute 'tun'"):
-        tuner.tun  # noqa: B018

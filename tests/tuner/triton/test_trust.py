@@ -97,15 +97,6 @@ def test_calls_that_never_show_an_output_are_not_checked_for_ever(tmp_path):
     assert len(kernel.cache) == 1
 
 
-def test_the_users_own_hook_does_not_switch_the_check_off(tmp_path):
-    configs = [{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "wrong"}]
-    kernel = tuned(tmp_path, configs=configs, pre_hook=lambda args, reset_only=False: None)
-
-    call(kernel)
-
-    assert kernel.best_config.kwargs == {"BLOCK": 64}
-
-
 def test_hooks_of_one_name_are_different_configurations(tmp_path):
     def filling(number):
         return lambda arguments: arguments["y_ptr"].fill_(number)
@@ -210,47 +201,6 @@ def test_a_decision_takes_seven_rounds_even_for_slow_kernels(tmp_path):
     assert decision.gain.coverage > 0.98
 
 
-def test_the_winner_of_another_key_is_tried_right_after_the_default(tmp_path):
-    call(tuned(tmp_path))
-    clock = Pretended()
-    kernel = tuned(tmp_path, space={"BLOCK": [128, 64, 16, 32]}, clock=clock)
-
-    call(kernel, size=12)
-
-    assert list(dict.fromkeys(clock.calls))[:2] == [128, 32]
-
-
-def test_timings_and_seconds_are_kept_as_triton_keeps_them(tmp_path):
-    kernel = tuned(tmp_path, configs=[{"BLOCK": 16}, {"BLOCK": 48}])
-
-    call(kernel)
-
-    fast, failed = (kernel.configs_timings[each] for each in kernel.configs)
-    assert len(fast) == 3 and fast[1] <= fast[0] <= fast[2] and failed == [float("inf")] * 3
-    assert kernel.bench_time > 0
-
-
-def test_pruning_functions_receive_what_triton_passes(tmp_path):
-    seen = []
-
-    def early(configs, named, **kwargs):
-        seen.append((set(named), set(kwargs)))
-        return configs
-
-    def model(x_ptr, y_ptr, size, factor, grid, warmup, BLOCK, num_warps, **more):
-        return BLOCK
-
-    kernel = tuned(
-        tmp_path,
-        configs=[{"BLOCK": 16}, {"BLOCK": 32}],
-        prune_configs_by={"early_config_prune": early, "perf_model": model, "top_k": 1},
-    )
-    kernel[grid](torch.ones(16), torch.ones(16), 16, factor=1.5)
-
-    assert seen[0] == ({"x_ptr", "y_ptr", "size"}, {"factor", "grid", "warmup"})
-    assert kernel.best_config.kwargs == {"BLOCK": 16}
-
-
 def test_warm_tunes_without_launching(tmp_path):
     kernel = tuned(tmp_path)
     y = torch.full((16,), -1.0)
@@ -294,15 +244,6 @@ def test_the_programs_own_default_device_does_not_matter(tmp_path):
 
     torch.testing.assert_close(y, 3 * x)
     assert "it was tuned" in kernel.explain(x, y, 16, 1.5).why
-
-
-@pytest.mark.parametrize("named", ["restore_value", "reset_to_zero"])
-def test_a_parameter_of_a_model_may_be_written(tmp_path, named):
-    kernel = tuned(tmp_path, kernel=add_into, **{named: ["y_ptr"]})
-    weight = torch.nn.Parameter(torch.ones(16))
-    kernel[grid](torch.ones(16), weight, 16)
-
-    torch.testing.assert_close(weight.detach(), torch.full((16,), 2.0 if named == "restore_value" else 1.0))
 
 
 def test_all_calls_can_be_forgotten_though_what_is_allowed_depends_on_the_call(tmp_path):
@@ -379,17 +320,6 @@ def test_tensors_of_another_dtype_inside_a_tuple_are_another_call(tmp_path, kern
     assert len(kernel.decisions) == 2
     again = tuned(tmp_path, kernel=kernel.fn)
     assert "it was tuned" in again.explain((hold(x), hold(y)), 16).why
-
-
-def test_what_was_never_checked_is_said_to_be_checked_first(tmp_path):
-    configs = [{"BLOCK": 64}, {"BLOCK": 32, "FAULT": "wrong"}]
-    tuned(tmp_path, configs=configs, check=False)[grid](torch.ones(16), torch.ones(16), 16, 1.5)
-
-    kernel = tuned(tmp_path, configs=configs)
-    assert "its output was not checked, so a call checks it first" in kernel.explain(*ARGUMENTS).why
-    x = torch.ones(16)
-    kernel[grid](x, y := torch.zeros(16), 16, 1.5)
-    assert torch.equal(y, 3 * x)
 
 
 @triton.jit
