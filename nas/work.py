@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
 Kind = Literal["train", "probe"]
 
+SHARE = 0.2  # of the cost of its training: what the evaluation of a unit costs at most during a search
+PASSES = 3  # a step of training costs as much as this many evaluations of its batch
+FEWEST = 4_096  # positions of an evaluation: fewer would say little
+
+
+def evaluated(steps: int, rows: int) -> int:
+    """How many held-out positions a unit of a search is evaluated on, at most, after `steps` of `rows` positions.
+
+    It depends on the steps in all, so that trials of one level are compared on the same data. Finals have no limit.
+    """
+    return max(FEWEST, int(SHARE * PASSES * steps * rows))
+
 
 class FailureKind(StrEnum):
     """Why a unit gave no result. Only a unit whose process ended is tried again: others would fail the same way."""
@@ -85,6 +97,7 @@ class Work:
     cache: str | None = None  # folder where prepared data is kept on a node
     task_source: str | None = None  # the text of the user's own task file, shipped along
     blocks: Mapping[str, str] = field(default_factory=dict)  # the texts of the user's files of blocks, by file name
+    evaluated: int | None = None  # held-out positions to evaluate on, about; None is all
     tested: bool = True  # whether to evaluate on test data too, once training has reached the horizon
     metric: str | None = None  # the one that held-out documents are scored in; None is the first of the task
 

@@ -27,7 +27,7 @@ from nas.strategies.contract import Evaluate, Strategy
 from nas.strategies.earlier import Earlier
 from nas.tasks.contract import Task
 from nas.training.recipe import replaced
-from nas.work import Checkpoint, Work
+from nas.work import Checkpoint, Work, evaluated
 from searchspace.cost import Shape
 from searchspace.lines import Drawing
 from searchspace.model.architecture import Architecture
@@ -177,6 +177,7 @@ class Parts:
             task_source=config.task_source,
             blocks=config.blocks,
             metric=self.objectives[0].name,
+            evaluated=evaluated(unit.steps, self.task.shape.rows) if unit.final is None else None,
             tested=unit.operator != TUNING or any(metrics.is_on_test(each.name) for each in self.objectives),
         )
 

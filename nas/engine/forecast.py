@@ -12,6 +12,7 @@ from nas.config.schema import TRAINING, SearchConfig
 from nas.finals.expected import expected_runs
 from nas.schedulers import registry
 from nas.schedulers.contract import Level
+from nas.work import SHARE
 
 MOST_TRIALS = 10**7  # a forecast looks no further
 
@@ -79,8 +80,10 @@ def _most(config: SearchConfig, rates: Rates, name: str, limit: float) -> int:
 
 def _price(config: SearchConfig, rates: Rates, name: str, trials: int) -> float:
     levels = _levels(config, trials)
-    units = sum(level.units for level in levels) * rates.unit_seconds if name == "device_seconds" else 0.0
-    return sum(level.units * (level.steps - level.start) for level in levels) * getattr(rates, name) + units
+    trained = sum(level.units * (level.steps - level.start) for level in levels) * getattr(rates, name)
+    if name != "device_seconds":
+        return trained
+    return (1 + SHARE) * trained + sum(level.units for level in levels) * rates.unit_seconds
 
 
 def forecast(config: SearchConfig, trials: int | None = None) -> Forecast:

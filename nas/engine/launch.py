@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from nas import location
 from nas import report as reports
-from nas.config.checks import is_latency_here
 from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine.ending import same_trials
@@ -164,7 +163,7 @@ def _run(
         chosen = runner or (start() if found.trains else LaterRunner(start))
         reporter.say("Building the space, the objectives and the baselines")
         running = Search(config, store, study, chosen, reporter, extends=extends, ended=found.over)
-        if any(map(is_latency_here, config.objectives)):
+        if any(each.settled and each.stage == "cost" for each in running.objectives):
             reporter.say("Measuring latencies on this machine; the first trials wait for them")
         if retry_failed is not None:
             reporter.say(_retried(running, retry_failed))

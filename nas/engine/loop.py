@@ -97,7 +97,10 @@ class Search:
         self._recovered = -math.inf
         self._stopping = False
         self._waited_for: set[str] = set()  # owners of leases that were named
-        self.disks = Disks(_folders(self.config), log.warning if self.reporter.quiet else self.reporter.say)
+        self.disks = Disks(
+            _folders(self.config.storage, self.config.checkpoints),
+            log.warning if self.reporter.quiet else self.reporter.say,
+        )
 
     def run(self) -> Report | None:
         """Search, then train the finalists again.
@@ -305,10 +308,10 @@ class Search:
                 signal.signal(each, handler if handler is not None else signal.SIG_DFL)
 
 
-def _folders(config: SearchConfig) -> list[Path]:
+def _folders(storage: str, checkpoints: str | None) -> list[Path]:
     """The local folders that a search writes to: that of its checkpoints and that of a SQLite database."""
-    file = file_of(parse(config.storage))
-    kept = checkpoint_folder(config.checkpoints)
+    file = file_of(parse(storage))
+    kept = checkpoint_folder(checkpoints)
     return ([] if kept is None else [kept]) + ([] if file is None else [file.absolute().parent])
 
 

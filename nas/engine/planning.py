@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import tempfile
@@ -17,17 +18,18 @@ from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.engine import launch
 from nas.engine.forecast import Forecast, Rates, affordable, forecast
-from nas.engine.resolve import Resolved, resolve
+from nas.engine.resolve import HELD_OUT, Resolved, resolve
 from nas.errors import NasError, UsageError
 from nas.report.data import data_lines
 from nas.report.spending import LABELS, amount
 from nas.report.tables import duration, short, size
 from nas.store import open_reader
+from nas.tasks.contract import Task
 from nas.training.unit import device_here
 from nas.upkeep.disk import existing, free_bytes
 from nas.upkeep.places import check_storage, checkpoint_folder
 from nas.upkeep.policy import Keep, most_kept
-from nas.work import Outcome, Work
+from nas.work import PASSES, SHARE, Outcome, Work, evaluated
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 from searchspace.model.halting import UNTRAINED, halting_note
@@ -81,7 +83,8 @@ class Plan:
     forecast: Forecast
     disk: Disk
     milliseconds_a_step: float
-    seconds_a_unit: float  # to build and to evaluate, without the steps
+    seconds_a_unit: float  # to begin and to end, without the steps and the evaluation
+    evaluation: str  # on how much of the held-out data units are evaluated
     search_seconds: float  # elapsed time on all workers, within the limit
     finals_seconds: float
     limit_minutes: float | None
@@ -110,8 +113,9 @@ class Plan:
             ("finals", self._finals()),
             (
                 "a step",
-                f"{self.milliseconds_a_step:.0f} ms, and {self.seconds_a_unit:.1f} s a unit to build and evaluate",
+                f"{self.milliseconds_a_step:.0f} ms, and {self.seconds_a_unit:.1f} s a unit to begin and to end",
             ),
+            ("evaluation", self.evaluation),
             ("time", self._time()),
             ("disk", str(self.disk)),
             *(("warning", each) for each in self.warnings),
@@ -164,7 +168,7 @@ def plan(config: SearchConfig) -> Plan:
     three samples can be trained.
     """
     resolved, known = found(config)
-    config = resolved.config
+    task, config = config.task.written(), resolved.config
     built = parts(config)
     space, shape = built.space, built.shape
     generator = random.Random(config.seed)
@@ -173,8 +177,10 @@ def plan(config: SearchConfig) -> Plan:
     costs = sorted(((cost(each, shape), each) for each in samples), key=lambda pair: pair[0].training_flops)
     typical = [costs[place][1] for place in (len(costs) // 2, 0, -1)]  # of median, lowest and highest cost
     here, warnings = _on_this_machine(config)
+    rows = built.task.shape.rows
+    held_out = {split: built.prepared_task.held_out_positions(split) for split in HELD_OUT}
     with tempfile.TemporaryDirectory() as folder:
-        trained, step, unit, failed = _timed(here, typical, folder)
+        trained, step, unit, failed = _timed(here, typical, folder, held_out["validation"])
         written = max((each.stat().st_size for each in Path(folder).iterdir()), default=0)
     mean = statistics.fmean(each.parameters for each, _ in costs) / max(1, cost(trained, shape).parameters)
     rates = Rates(
@@ -187,7 +193,13 @@ def plan(config: SearchConfig) -> Plan:
     assert bought is not None  # a budget has a limit, and all rates are known
     ahead = forecast(config, bought[0])
     warnings += failed
-    search, finals = _seconds(ahead, step, unit, config.budget.minutes)
+    search = sum(
+        count * (steps * step + unit + _evaluation(reached, rows, held_out["validation"]) * step)
+        for count, steps, reached in zip(ahead.units, ahead.steps, ahead.rungs)
+    )
+    whole = sum(held_out.values()) / (PASSES * rows)  # of all data, in training steps
+    finals = sum(each.units * ((each.steps + whole) * step + unit) for each in ahead.finals)
+    workers, limit = ahead.workers or 1, (config.budget.minutes or math.inf) * 60
     points = space.size()
     disk = _disk(config, ahead, round(written * mean))  # a checkpoint grows with the parameters
     if disk.free is not None and disk.checkpoint * disk.checkpoints + disk.database > disk.free:
@@ -199,7 +211,7 @@ def plan(config: SearchConfig) -> Plan:
         space=str(points),
         points=points.points,
         infeasible=refused,
-        task=yaml.safe_dump(config.task.written(), default_flow_style=True, width=1000, allow_unicode=True)
+        task=yaml.safe_dump(task, default_flow_style=True, width=1000, allow_unicode=True)
         .removesuffix("...\n")
         .strip(),
         data=config.data_facts or {},
@@ -217,20 +229,25 @@ def plan(config: SearchConfig) -> Plan:
         disk=disk,
         milliseconds_a_step=step * 1000,
         seconds_a_unit=unit,
-        search_seconds=search,
-        finals_seconds=finals,
+        evaluation=_told(held_out["validation"], built.prepared_task, bool(ahead.finals)),
+        search_seconds=min(search / workers, limit),
+        finals_seconds=finals / workers,
         limit_minutes=config.budget.minutes,
         budget=config.budget.model_dump(exclude={"minutes"}, exclude_none=True),
         spent_first=bought[1],
     )
 
 
-def _seconds(ahead: Forecast, step: float, unit: float, minutes: float | None) -> tuple[float, float]:
-    """Seconds of the search and of the finals on the workers. Units of the finals are evaluated on test data too."""
-    workers = ahead.workers or 1
-    search = sum(count * (steps * step + unit) for count, steps in zip(ahead.units, ahead.steps)) / workers
-    finals = sum(each.units * (each.steps * step + 2 * unit) for each in ahead.finals) / workers
-    return search if minutes is None else min(search, minutes * 60), finals
+def _evaluation(steps: int, rows: int, held_out: int) -> float:
+    """What the evaluation of a unit of the search costs, in training steps. held_out: positions there are."""
+    return min(held_out, evaluated(steps, rows)) / (PASSES * rows)
+
+
+def _told(held_out: int, task: Task, finals: bool) -> str:
+    limits = type(task).some_held_out is not Task.some_held_out
+    whole = f"all {held_out:,} held-out positions"
+    told = f"at most {SHARE:.0%} of a unit's training, on a part of the held-out data" if limits else whole
+    return f"{told}; in the finals on {whole}" if finals and limits else told
 
 
 def _disk(config: SearchConfig, ahead: Forecast, written: int) -> Disk:
@@ -251,10 +268,10 @@ def _on_this_machine(config: SearchConfig) -> tuple[SearchConfig, tuple[str, ...
 
 
 def _timed(
-    config: SearchConfig, samples: Sequence[Architecture], folder: str
+    config: SearchConfig, samples: Sequence[Architecture], folder: str, held_out: int
 ) -> tuple[Architecture, float, float, tuple[str, ...]]:
-    """The first sample that can be trained, its seconds of a training step and of the rest of a unit; why the others
-    failed. Its checkpoint is written to `folder`.
+    """The first sample that can be trained, its seconds of a training step and of the rest of a unit without its
+    evaluation; why the others failed. Its checkpoint is written to `folder`. held_out: as in `_evaluation`.
 
     Raises NasError if none can be trained: most trials of the search would fail too.
     """
@@ -262,8 +279,10 @@ def _timed(
     for each in dict.fromkeys(samples):
         outcome = _trained(config, each.text(), folder)
         if outcome.failure is None:
-            step = parts(config).task.shape.rows / outcome.metrics[metrics.of_run("tokens_per_second")]
-            return each, step, max(0.0, outcome.seconds - TIMED_STEPS * step), tuple(failed)
+            rows = parts(config).task.shape.rows
+            step = rows / outcome.metrics[metrics.of_run("tokens_per_second")]
+            steps = TIMED_STEPS + _evaluation(TIMED_STEPS, rows, held_out)
+            return each, step, max(0.0, outcome.seconds - steps * step), tuple(failed)
         reason = f"{outcome.failure.kind}: {outcome.failure.message}"
         failed.append(f"sample {each.short} of the space cannot be trained, so a trial of it would fail ({reason})")
     raise NasError(f"No sample of the space could be trained. The last one: {reason}")
@@ -289,6 +308,7 @@ def _trained(config: SearchConfig, architecture: str, folder: str) -> Outcome:
             cache=str(location.CACHE),
             task_source=config.task_source,
             blocks=config.blocks,
+            evaluated=evaluated(steps, parts(config).task.shape.rows),
         )
 
     units = unit(1), unit(TIMED_STEPS)

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from nas.config.parts import parts
-from nas.config.schema import Named, SearchConfig
+from nas.config.schema import Finals, Named, SearchConfig
 from nas.engine.ending import have_ended, is_over
 from nas.engine.forecast import Rates, affordable, forecast
 from nas.engine.learned import with_learned
 from nas.engine.proposer import evidence
 from nas.errors import UsageError
+from nas.finals.expected import completed
 from nas.objectives.contract import Search
 from nas.objectives.registry import registry as objectives
 from nas.registry import Registry
@@ -30,15 +31,18 @@ from nas.store import Reader, Study
 from nas.strategies import auto as automatic
 from nas.strategies.registry import registry as strategies
 from nas.tasks import registry as tasks
+from nas.tasks.contract import Split
 from nas.training import recipe as recipes
 from nas.training.unit import device_here
 from nas.upkeep.places import check_checkpoints, check_storage
+from nas.work import PASSES, SHARE
 from searchspace.errors import SpaceError
 from searchspace.space.space import Space
 from searchspace.space.spacediff import diff
 
 AUTO = "auto"  # written in a search file, this is the same as leaving the option out
 ROUNDING = 1e-9  # of a share times a number of trials
+HELD_OUT: tuple[Split, ...] = ("validation", "test")
 SAMPLES = 9  # random architectures whose median of FLOPs stands in for those of the trials
 
 # What a running study keeps, because its trials could not be compared otherwise. What the file leaves out of it is as
@@ -66,12 +70,7 @@ class Resolved:
     @property
     def row(self) -> dict[str, Any]:
         """What the study stores: everything but the URL of the database, which may hold a password."""
-        return row(self.config)
-
-
-def row(config: SearchConfig) -> dict[str, Any]:
-    """As `Resolved.row`."""
-    return config.model_dump(mode="json", exclude={"storage"})
+        return self.config.model_dump(mode="json", exclude={"storage"})
 
 
 def resolve(config: SearchConfig, store: Reader | None = None, *, here: bool = True, again: bool = False) -> Resolved:
@@ -105,7 +104,7 @@ def _continued(store: Reader, study: Study, config: SearchConfig, *, again: bool
     _check_blocks(study, before, config)
     config = _complete(config, before)
     _check_same(study, before, config)
-    stored = row(config)
+    stored = Resolved(config).row
     over = not again and is_over(store, study, stored)
     trains = not (over and have_ended(store, study, stored["finals"]))
     if not trains:
@@ -129,7 +128,7 @@ def _complete(config: SearchConfig, before: SearchConfig | None) -> SearchConfig
     changes = {
         "task": Named(name=config.task.name, options=options),
         "objectives": tuple(map(partial(_named, objectives), config.objectives, known)),
-        "scheduler": _named(schedulers, config.scheduler, before and before.scheduler),
+        "scheduler": _named(schedulers, config.scheduler, before.scheduler if before else None),
         "runner": _named(runners, config.runner),
         "recipe": recipes.complete(config.recipe, before.recipe if before else {}),
         "step_tokens": task.shape.rows,
@@ -141,8 +140,18 @@ def _complete(config: SearchConfig, before: SearchConfig | None) -> SearchConfig
     for name, arm in config.arms.items():
         of_arm = before.arms[name].strategy if before and name in before.arms else None
         arms[name] = arm.model_copy(update={"strategy": _strategy(config, arm.strategy, arm.share, trials, of_arm)})
-    strategy = _strategy(config, config.strategy, config.main_share, trials, before and before.strategy)
-    return config.model_copy(update={"strategy": strategy, "arms": arms})
+    of_main = before.strategy if before else None
+    strategy = _strategy(config, config.strategy, config.main_share, trials, of_main)
+    config = config.model_copy(update={"strategy": strategy, "arms": arms})
+    return config.model_copy(update={"finals": _finals(config, _planned_trials(config) if before else trials)})
+
+
+def _finals(config: SearchConfig, trials: int | None) -> Finals:
+    """The finals with every option; see `nas.finals.expected.completed`."""
+    task, ahead = parts(config).prepared_task, forecast(config, trials)
+    evaluation = sum(map(task.held_out_positions, HELD_OUT)) / (PASSES * task.shape.rows)
+    steps = (1 + SHARE) * sum(units * steps for units, steps in zip(ahead.units, ahead.steps))
+    return completed(config, recipes.Recipe.read(config.recipe).learning_rate, trials, steps, evaluation)
 
 
 def _strategy(config: SearchConfig, named: Named, share: float, planned: int | None, known: Named | None) -> Named:

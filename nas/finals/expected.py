@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from nas.schedulers import registry as schedulers
 
 if TYPE_CHECKING:
-    from nas.config.schema import GivenBaseline, SearchConfig
+    from nas.config.schema import Finals, GivenBaseline, SearchConfig
 
 LONGER = 3  # by default the finals train for the last rung, and this many times as long
 RATES = (0.5, 1.0, 2.0)  # times the learning rate of the recipe
@@ -37,6 +38,40 @@ def winner_lengths(config: SearchConfig) -> tuple[int, ...]:
     may have changed, and none that every entrant is trained for."""
     every = lengths(config)
     return tuple(steps for steps in config.finals.winner_steps if steps < every[-1] and steps not in every)
+
+
+# What the default finals leave out, one after the other, until they cost at most as much as the search.
+LESS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("steps", lambda steps: steps[:1]),
+    ("shapes", lambda shapes: shapes[-1:]),
+    ("match", lambda match: match[:1]),
+    ("tune", lambda tune: {name: values[1:] for name, values in tune.items()}),
+    ("baselines", lambda baselines: baselines[:2]),
+    ("seeds", lambda seeds: 2),
+    ("tune", lambda tune: {}),
+    ("baselines", lambda baselines: baselines[:1]),
+)
+
+
+def completed(config: SearchConfig, rate: float, trials: int | None, most: float, evaluation: float) -> Finals:
+    """The finals with every option. Those that the search file leaves out are chosen so that all finals cost at most as
+    much as the search.
+
+    rate: the learning rate of the recipe. trials: how many the search has, None if it is not known. most: the training
+    steps of the search. evaluation: what the evaluation of a run costs, in training steps.
+    """
+    finals = config.finals
+    chosen: dict[str, Any] = {"steps": lengths(config), "baselines": baselines(config)}
+    if finals.tune is None:
+        chosen["tune"] = {"learning_rate": tuple(float(f"{rate * factor:.6g}") for factor in RATES)}
+    found = finals.model_copy(update=chosen)
+    for name, less in LESS if finals.top and trials else ():
+        changed = config.model_copy(update={"finals": found})
+        if sum(units * (steps + evaluation) for steps, units in expected_runs(changed, trials or 1).items()) <= most:
+            break
+        if name not in finals.model_fields_set:
+            found = found.model_copy(update={name: less(getattr(found, name))})
+    return found
 
 
 def kind(config: SearchConfig) -> str:

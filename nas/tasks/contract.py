@@ -37,6 +37,9 @@ from searchspace.tree import Scalar
 
 __all__ = ["SPLITS", "Batch", "Documents", "Evaluation", "Metric", "Split", "Task"]
 
+EVALUATED_AT_ONCE = 4_096  # positions of a held-out batch: small ones take several times as long for the same data
+MORE = 16  # times the training batch, at most: without gradients a model of as many layers needs no more memory
+
 Batch = Any
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -141,6 +144,21 @@ class Task(ABC):
     def held_out(self, split: Split) -> Iterator[Batch]:
         """The batches to evaluate on, the same ones every time."""
         return (self.draw(split, 0, index) for index in range(self.evaluation_batches))
+
+    def some_held_out(self, split: Split, positions: int) -> Iterator[Batch]:
+        """As `held_out`, but about as many positions, spread over the data: what a unit of a search is evaluated on, so
+        that its evaluation takes a bounded share of its training. By default all of them.
+        """
+        return self.held_out(split)
+
+    def held_out_positions(self, split: Split) -> int:
+        """How many positions the model reads in `held_out`, about."""
+        return self.evaluation_batches * self.shape.rows
+
+    @property
+    def held_out_batch(self) -> int:
+        """Sequences in a batch of held-out data."""
+        return max(self.batch, min(MORE * self.batch, EVALUATED_AT_ONCE // self.shape.length))
 
     def outputs(self, model: nn.Module, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
         """The predictions of the model, [N, V] or any shape, and the targets, [N] or the same shape.

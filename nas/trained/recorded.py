@@ -45,6 +45,7 @@ class Recorded:
     horizon: int | None = None
     seed: int = 0
     rungs: tuple[int, ...] = ()
+    of_search: bool = False  # whether it was evaluated as the trials of a search are, on a part of the held-out data
     device: str = "cpu"
     threads: int = 1
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -125,6 +126,7 @@ def _read_trial(store: Reader, study: Study, number: int) -> Recorded:
         horizon=None if steps is None else horizon(config, trial, steps),
         seed=trial.seed,
         rungs=tuple(each.steps for each in done),
+        of_search=trial.final is None,
         device=config.device,
         threads=parts(config).threads,
         metrics=_finite(store.metrics(study.id, number, done[-1].rung)) if done else {},

@@ -31,7 +31,7 @@ from nas.trained.weights import fill, read_training
 from nas.training import checkpoints
 from nas.training.loop import Report
 from nas.training.unit import run
-from nas.work import Checkpoint, Outcome, Work
+from nas.work import Checkpoint, Outcome, Work, evaluated
 from searchspace.model.build import build
 
 DESCENT = ("study", "trial", "final", "lineage", "licence")  # of the trial that is trained further
@@ -143,6 +143,8 @@ class _Series:
 
     def _work(self, number: int, steps: int) -> Work:
         s = self.settings
+        rows = tasks.loaded(s.task, s.source).shape.rows
+        as_in_search = self.record.of_search and steps in self.record.rungs  # its numbers come out again
         return Work(
             study="train",
             trial=0,
@@ -160,6 +162,7 @@ class _Series:
             cache=str(CACHE),
             task_source=s.source,
             blocks=self.record.blocks,
+            evaluated=evaluated(steps, rows) if as_in_search else None,
         )
 
     def _ended(self, steps: int, outcome: Outcome) -> None:

@@ -148,12 +148,12 @@ class Unit:
         seconds = time.monotonic() - began
         if not self.evaluates:
             return training
-        found = evaluate(training, "validation", deadline)
+        found = evaluate(training, "validation", deadline, work.evaluated)
         metrics, documents = dict(found.metrics), {}
         if work.steps >= work.horizon:
             every = {"validation": found.scored_in(work.metric)}
             if work.tested:
-                test = evaluate(training, "test", deadline)
+                test = evaluate(training, "test", deadline, work.evaluated)
                 metrics |= {names.on_test(name): value for name, value in test.metrics.items()}
                 every["test"] = test.scored_in(work.metric)
             documents = {split: each for split, each in every.items() if each is not None}
@@ -218,9 +218,10 @@ class Unit:
         return build(architecture).to(self.device)
 
 
-def evaluate(training: Training, split: Split, deadline: Deadline) -> Evaluation:
+def evaluate(training: Training, split: Split, deadline: Deadline, positions: int | None = None) -> Evaluation:
     """The task's evaluation on held-out data, with the means of values that blocks report, such as `halting_steps`.
 
+    positions: how many to evaluate on, about; None is all.
     Raises NotFinite for a metric that is not finite, WrongReturn for a task that breaks its contract, TooSlow past the
     deadline.
     """
@@ -230,7 +231,7 @@ def evaluate(training: Training, split: Split, deadline: Deadline) -> Evaluation
     set_seed(training.seed, training.device)
     try:
         with torch.inference_mode(), training.autocast():
-            found = training.task.evaluate(model, _placed(training, split, deadline))
+            found = training.task.evaluate(model, _placed(training, split, deadline, positions))
     finally:
         hook.remove()
     if not isinstance(found, Evaluation):
@@ -278,8 +279,9 @@ def _check_reported(task: Task, metrics: Mapping[str, float]) -> None:
         )
 
 
-def _placed(training: Training, split: Split, deadline: Deadline) -> Iterator[Batch]:
-    for batch in training.task.held_out(split):
+def _placed(training: Training, split: Split, deadline: Deadline, positions: int | None) -> Iterator[Batch]:
+    task = training.task
+    for batch in task.held_out(split) if positions is None else task.some_held_out(split, positions):
         deadline.check(f"while evaluating after step {training.step}")
         yield place(batch, training.device)
 

@@ -86,7 +86,16 @@ class OfText(Classification):
 
     def held_out(self, split: Split) -> Iterator[Batch]:
         """As `draw`, with the number of the document of each example in addition, [B]."""
-        for index, (text, documents) in enumerate(self.source.pieces(split)):
+        return self._held_out(split, None)
+
+    def some_held_out(self, split: Split, positions: int) -> Iterator[Batch]:
+        return self._held_out(split, positions)
+
+    def held_out_positions(self, split: Split) -> int:
+        return self.source.held_out_positions(split)
+
+    def _held_out(self, split: Split, most: int | None) -> Iterator[Batch]:
+        for index, (text, documents) in enumerate(self.source.pieces(split, most)):
             yield (*self.examples(text, np.random.default_rng([0, index, 2])), documents)
 
     def tally(self) -> Tally:

@@ -136,8 +136,19 @@ class LanguageModel(Task):
         If documents are divided, each symbol of the part is a target once: the symbol before the first one is the last
         one, and the last window scores only what is left.
         """
+        return self._held_out(split, self.evaluation)
+
+    def some_held_out(self, split: Split, positions: int) -> Iterator[Windows]:
+        """As `held_out`, with `positions` in place of a larger `evaluation`."""
+        return self._held_out(split, positions if self.evaluation is None else min(positions, self.evaluation))
+
+    def held_out_positions(self, split: Split) -> int:
+        """How many positions `held_out` gives."""
+        return self.length * len(self._starts(split, self.evaluation))
+
+    def _held_out(self, split: Split, positions: int | None) -> Iterator[Windows]:
         low, high = self.part(split)
-        for starts in self._batches(self._starts(split)):
+        for starts in self._batches(self._starts(split, positions)):
             places = starts[:, None] + self._places()  # [B, T + 1]
             if self.split_by == "documents":
                 places = np.where(places < low, high - 1, places)
@@ -145,15 +156,16 @@ class LanguageModel(Task):
             counts = self._scored(places[:, 1:], split)
             yield inputs, targets, widths * torch.from_numpy(counts), torch.from_numpy(self._documents(places[:, 1:]))
 
-    def pieces(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+    def pieces(self, split: Split, most: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Adjacent pieces of held-out text, [B, T], and the number of the document in the middle of each, [B].
 
-        With `remove_overlap`, a piece is left out if half of it or more is not scored.
+        With `remove_overlap`, a piece is left out if half of it or more is not scored. most: positions, about.
         """
         low, high = self.part(split)
-        starts = self._starts(split)
+        positions = min((each for each in (most, self.evaluation) if each is not None), default=None)
+        starts = self._starts(split, positions)
         if self.split_by == "documents":
-            starts = starts[:-1] + 1 if (high - low) % self.length and self.evaluation is None else starts + 1
+            starts = starts[:-1] + 1 if (high - low) % self.length and positions is None else starts + 1
         if self.counted is not None:
             places = starts[:, None] + np.arange(self.length)
             starts = starts[self._scored(places, split).mean(axis=1) > 0.5]
@@ -162,15 +174,15 @@ class LanguageModel(Task):
             text = torch.from_numpy(self.text.symbols[places].astype(np.int64))
             yield text, torch.from_numpy(self._documents(places[:, self.length // 2]))
 
-    def _starts(self, split: Split) -> np.ndarray:
-        """Where the held-out windows begin: the symbol before their first target."""
+    def _starts(self, split: Split, positions: int | None) -> np.ndarray:
+        """Where the held-out windows begin: the symbol before their first target. positions: None is all."""
         low, high = self.part(split)
         if self.split_by == "position":
             fit = (high - low - 1) // self.length
-            count = fit if self.evaluation is None else min(fit, self.evaluation // self.length)
+            count = fit if positions is None else min(fit, max(1, positions // self.length))
             return low + self.length * (np.arange(count) * fit // count)
         fit = -(-(high - low) // self.length)
-        count = fit if self.evaluation is None else min(fit, self.evaluation // self.length)
+        count = fit if positions is None else min(fit, max(1, positions // self.length))
         return np.minimum(low + self.length * (np.arange(count) * fit // count), high - self.length) - 1
 
     def _scored(self, places: np.ndarray, split: Split) -> np.ndarray:
@@ -189,7 +201,8 @@ class LanguageModel(Task):
         return self.text.documents(places).astype(np.int64)
 
     def _batches(self, starts: np.ndarray) -> Iterator[np.ndarray]:
-        return (starts[first : first + self.batch] for first in range(0, len(starts), self.batch))
+        size = self.held_out_batch
+        return (starts[first : first + size] for first in range(0, len(starts), size))
 
     def _places(self) -> np.ndarray:
         return np.arange(self.length + 1)

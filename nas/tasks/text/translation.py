@@ -119,10 +119,22 @@ class Translation(Task):
 
     def held_out(self, split: Split) -> Iterator[Batch]:
         """All pairs in order; with a smaller `evaluation`, pairs spread evenly over the part."""
+        return self._held_out(split, self._held_out_pairs(split))
+
+    def some_held_out(self, split: Split, positions: int) -> Iterator[Batch]:
+        """As `held_out`, with fewer pairs, spread evenly over the part."""
+        return self._held_out(split, min(self._held_out_pairs(split), max(1, positions // self.length)))
+
+    def held_out_positions(self, split: Split) -> int:
+        return self.length * self._held_out_pairs(split)
+
+    def _held_out_pairs(self, split: Split) -> int:
         total = len(self.ready.coded[split])
-        count = total if self.evaluation is None else min(total, self.evaluation)
-        chosen = np.arange(count) * total // count
-        return (self._batch(split, chosen[first : first + self.batch]) for first in range(0, count, self.batch))
+        return total if self.evaluation is None else min(total, self.evaluation)
+
+    def _held_out(self, split: Split, count: int) -> Iterator[Batch]:
+        chosen, size = np.arange(count) * len(self.ready.coded[split]) // count, self.held_out_batch
+        return (self._batch(split, chosen[first : first + size]) for first in range(0, count, size))
 
     def _batch(self, split: Split, chosen: np.ndarray) -> Batch:
         part = self.ready.coded[split]

@@ -65,6 +65,10 @@ class Digits(Classification):
         low, high = PARTS[split]
         return iter([(self.images[low:high], self.classes[low:high])])
 
+    def held_out_positions(self, split: Split) -> int:
+        low, high = PARTS[split]
+        return (high - low) * self.length
+
     def outputs(self, model: nn.Module, batch: Images, context: Context) -> tuple[Tensor, Tensor]:
         """The logits of the classes, [B, 10], and the classes, [B]."""
         images, classes = batch

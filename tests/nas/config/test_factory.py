@@ -1,12 +1,15 @@
 """From the names of a search file to the parts of a search."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from nas.config.parts import parts
 from nas.engine import launch
 from nas.engine.resolve import resolve
+from nas.numbers import FIRST_FINAL
 from nas.runners.inline import InlineRunner
-from nas.store import TrialAdded
+from nas.store import TrialAdded, Unit, UnitState
+from nas.work import FEWEST
 
 
 def test_a_unit_becomes_plain_work(describe):
@@ -51,3 +54,12 @@ def test_threads_follow_the_cpus_of_a_unit(describe):
 
 def test_the_inline_runner_needs_no_options(describe):
     assert isinstance(parts(describe()).runner(), InlineRunner)
+
+
+def test_units_of_a_search_are_evaluated_on_a_share_of_their_training_and_finals_on_everything(describe):
+    built = parts(describe())
+    unit = Unit(id=1, rung=0, steps=100, state=UnitState.RUNNING, purpose="search", number=0)
+    rows = built.task.shape.rows
+    assert built.work(unit, 100).evaluated == 60 * rows  # a fifth of 100 steps, each as much as three evaluations
+    assert built.work(replace(unit, steps=1), 1).evaluated == FEWEST
+    assert built.work(replace(unit, purpose="final", number=FIRST_FINAL), 100).evaluated is None

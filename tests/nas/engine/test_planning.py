@@ -1,7 +1,5 @@
 """What a search would do, and what stands in its way."""
 
-from dataclasses import replace
-
 import pytest
 
 from nas.engine import launch, planning
@@ -20,15 +18,18 @@ def test_a_plan_reads_well(describe):
     config = describe(
         task=QUICK,
         scheduler=HALVING,
-        finals="{top: 2, seeds: 3, steps: [8, 24]}",
+        finals="{top: 2, seeds: 3, steps: [8, 24], baselines: [transformer, primer], match: [parameters, flops], "
+        "shapes: [deep, wide], tune: {learning_rate: [0.1, 0.2, 0.4]}}",
         budget="{trials: 12, minutes: 30}",
     )
     made = planning.plan(config)
     lines = dict(line.split(None, 1) for line in made.as_text().splitlines() if not line.startswith("a step"))
 
     assert lines["trials"] == "12, of 2 steps; about 7 continue to 4, 3 continue to 8 steps in all"
-    # tries: 3 of each of 2 finalists and of 3 baselines, matched in 2 ways, in 2 shapes; finals: 3 seeds of 2 and of 6
-    assert lines["finals"] == f"{3 * (2 + 12) + 3 * 8} units of 8 steps, 24 units of 24 steps"
+    # tries: 3 of each of 2 finalists and of 2 baselines, matched in 2 ways, in 2 shapes; finals: 3 seeds of 2 and of 4
+    assert lines["finals"] == f"{3 * (2 + 8) + 3 * 6} units of 8 steps, 18 units of 24 steps"
+    told = "at most 20% of a unit's training, on a part of the held-out data; in the finals on all 1,024 held-out"
+    assert lines["evaluation"] == f"{told} positions"
     assert lines["objectives"] == "loss (minimize), parameters (minimize)"
     assert "cut off at 30 minutes a worker" in lines["time"]
     assert "validation 40" in lines["documents"] and "of the test text is in the training text" in lines["overlap"]
@@ -69,13 +70,17 @@ def test_a_plan_sees_what_the_study_holds_already(describe, search):
     assert "it has 3 of 5 trials" in planning.plan(larger).found
 
 
-def test_more_workers_take_less_time_and_minutes_cut_it_off(describe):
-    ahead = forecast(describe(scheduler=HALVING, finals="{top: 1, seeds: 2, steps: 8}"))
-    one = planning._seconds(ahead, 1.0, 0.5, None)
-    two = planning._seconds(replace(ahead, workers=2), 1.0, 0.5, None)
-
-    assert two == (one[0] / 2, one[1] / 2)
-    assert planning._seconds(ahead, 1.0, 0.5, 0.1)[0] == pytest.approx(6)
+@pytest.mark.parametrize(("trials", "lengths", "seeds"), [(4, 1, 2), (30, 1, 3), (1_000, 2, 3)])
+def test_the_default_finals_cost_at_most_as_much_as_the_search(trials, lengths, seeds, describe):
+    found = resolve(describe(task=QUICK, scheduler=HALVING, finals="{top: 1}", budget=f"{{trials: {trials}}}")).config
+    ahead = forecast(found)
+    searched = sum(units * steps for units, steps in zip(ahead.units, ahead.steps))
+    assert len(found.finals.steps) == lengths and found.finals.seeds == seeds
+    if trials > 4:  # of four trials of two steps, the smallest finals cost more
+        assert sum(each.units * each.steps for each in ahead.finals) <= 1.2 * searched
+    written = "{top: 1, seeds: 3, steps: [8, 24], match: [parameters, flops]}"
+    kept = resolve(describe(task=QUICK, scheduler=HALVING, finals=written, budget="{trials: 4}")).config.finals
+    assert (kept.seeds, kept.steps, kept.match) == (3, (8, 24), ("parameters", "flops")), "what is written stays"
 
 
 def test_a_plan_says_at_which_depth_the_flops_of_halting_models_count(describe):
@@ -97,9 +102,9 @@ def test_a_sample_that_cannot_be_trained_is_told(describe, monkeypatch):
 def test_a_plan_evaluates_once(describe, monkeypatch):
     evaluate, splits = unit.evaluate, []
 
-    def counted(training, split, deadline):
+    def counted(training, split, *given):
         splits.append(split)
-        return evaluate(training, split, deadline)
+        return evaluate(training, split, *given)
 
     monkeypatch.setattr(unit, "evaluate", counted)
     planning.plan(describe(task=QUICK))

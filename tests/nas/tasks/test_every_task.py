@@ -121,3 +121,23 @@ def test_a_class_is_scored_by_the_method_that_it_defines_itself(small, model_for
         found = counted.evaluate(model, batches)
     assert found.documents is None and found.metrics.keys() == {"error", "loss", "batches"}
     assert scored.metrics(model, batches) == {"error": 0.5}
+
+
+@pytest.mark.parametrize("name", ["language_model", "masked_language_model", "reversal", "disturbed_text"])
+def test_a_unit_of_a_search_is_evaluated_on_a_part_that_is_spread_over_the_held_out_data(name, small):
+    task = small(name)
+
+    def read(batches):
+        batches = list(batches)
+        return (
+            sum(each[0].numel() for each in batches),
+            len(batches),
+            {int(i) for each in batches for i in each[-1].flatten()},
+        )
+
+    every, batches, documents = read(task.held_out("validation"))
+    some, _, fewer = read(task.some_held_out("validation", every // 2))
+    assert abs(task.held_out_positions("validation") - every) <= task.length
+    assert every // 2 - task.length < some <= every // 2 + task.length
+    assert len(fewer) > len(documents) / 3 and read(task.some_held_out("validation", 10**9))[0] == every
+    assert batches == -(-every // task.length // task.held_out_batch) and task.held_out_batch > task.batch
