@@ -36,8 +36,16 @@ class Weights:
             return next(self._reused.setdefault(piece, cycle(self._made[piece])))
         with one_model():
             module = runs.settled(piece.block.build(), piece.depth).to(self.device)
+        return self.keep(piece, module)
+
+    def keep(self, piece: Piece, module: nn.Module) -> nn.Module:
+        """Note that `module` is one of `piece`."""
         self._made.setdefault(piece, []).append(module)
         return module
+
+    def elements(self, piece: Piece) -> list[int]:
+        """The numbers of elements of the parameters of a piece that was run."""
+        return [each.numel() for each in self._made[piece][0].parameters()]
 
 
 def run(call: Call, setting: Setting, device: torch.device, weights: Weights | None = None) -> Run:
@@ -46,12 +54,12 @@ def run(call: Call, setting: Setting, device: torch.device, weights: Weights | N
     weights: of the runs that it is timed with. A call that is made again in training keeps nothing, and runs once more
     right before its backward pass.
     """
-    piece = call.piece
+    piece, weights = call.piece, weights or Weights(device)
     if piece.is_model:
         job = runs.job(piece.block, device, setting.batch, piece.length)
-        emptied(job.module, piece)
+        weights.keep(piece, emptied(job.module, piece))
         return {"prefill": runs.prefill, "decode": runs.decode, "train": runs.learn}[setting.phase](job)
-    module = (weights or Weights(device)).of(call)
+    module = weights.of(call)
     with one_model():
         position = piece.position.build().to(device) if piece.position else None
     fixture = _Fixture(module, position, piece, setting.batch, device)
@@ -65,17 +73,6 @@ def emptied(module: nn.Module, piece: Piece) -> nn.Module:
     if piece.is_model and piece.block.type.name == "encoder_decoder":
         module.decoder = Stack(())
     return module
-
-
-def elements(piece: Piece) -> tuple[int, ...]:
-    """The numbers of elements of a piece's parameters. A piece that cannot be built without memory is built with it."""
-    try:
-        with torch.device("meta"), one_model():
-            module = piece.block.build()
-    except Exception:
-        with one_model():
-            module = piece.block.build()
-    return tuple(each.numel() for each in emptied(module, piece).parameters())
 
 
 class _Fixture:

@@ -179,26 +179,25 @@ class Predictor:
         where = resolve(self.setting.device)
         alone = turned_into(CannotCompose, "a piece does not run alone")
         with alone, runs.on_threads(self.setting.threads), runs.seeded(where), garbage.little_garbage():
-            rows: dict[Call, served.Rows] = {}
-            for call, run in zip(made, self._runs(made), strict=False):
-                if call not in rows:
-                    rows[call] = served.by(run)
-            times = self._timed([*made, None], lambda: self._runs(made), PIECES_SECONDS, self.setting.warm)
-        return {each: self._entry(each, times[each], rows[each]) for each in rows}
+            # The first backward pass after all forwards takes longer. In a model only one is the first: here that of
+            # an empty piece.
+            every, entries = [*made, Call(EMPTY)], {}
 
-    def _runs(self, made: Sequence[Call]) -> list[Run]:
-        """The runs of the calls, in order, and an empty one.
+            def make(weights: bench.Weights | None = None) -> list[Run]:
+                together = weights or bench.Weights(where)
+                return [bench.run(each, self.setting, where, together) for each in every]
 
-        The first backward pass after all forwards takes longer. In a model only one is the first: here the empty one.
-        """
-        where = resolve(self.setting.device)
-        weights = bench.Weights(where)
-        return [bench.run(each, self.setting, where, weights) for each in (*made, Call(EMPTY))]
-
-    def _entry(self, call: Call, found: Times, rows: served.Rows) -> Entry:
-        more = {"elements": bench.elements(call.piece)} if self.setting.phase == "train" else {}
-        first = found.first
-        return Entry(first.median, first.low, first.high, rows, {"repeated": found.later.median, **more})
+            weights = bench.Weights(where)
+            first = dict(zip(reversed(every), reversed(make(weights)), strict=True))
+            rows = {call: served.by(first[call]) for call in dict.fromkeys(made)}
+            elements = {call: weights.elements(call.piece) for call in rows} if self.setting.phase == "train" else {}
+            del first, weights
+            times = self._timed(every, make, PIECES_SECONDS, self.setting.warm)
+        for call, served_by in rows.items():
+            more = {"elements": elements[call]} if elements else {}
+            time, details = times[call].first, {"repeated": times[call].later.median, **more}
+            entries[call] = Entry(time.median, time.low, time.high, served_by, details)
+        return entries
 
 
 def _together(made: Sequence[Call], found: Mapping[Call, Entry], empty: float) -> float:

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import torch
@@ -159,7 +159,7 @@ def _encoder_decoder(module: Any, config: Any, device: torch.device, batch: int,
         module,
         read=lambda context: module(source, target, context),
         loss=lambda logits: F.cross_entropy(logits.flatten(0, 1), target.flatten()),
-        one=lambda context: module.decode(target[:, :1], replace(context, memory=memory)),
+        one=lambda context: module.decode(target[:, :1], Context(streams=context.streams, memory=memory)),
     )
 
 

@@ -24,15 +24,16 @@ import ray
 from nas.errors import NasError
 from nas.runners import _ray_cluster, _ray_errors
 from nas.runners._ray_cluster import RayCluster
-from nas.runners.contract import LATE_SECONDS, Run, interrupted_itself, too_slow
+from nas.runners.contract import LATE_SECONDS, Run, too_slow
 from nas.runners.inline import InlineRunner
-from nas.work import FailureKind, Outcome, Progress, Work
+from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
 if TYPE_CHECKING:
     from nas.runners.ray import RayOptions
 
 HEAR_SECONDS = 1.0  # between two reports of a unit, and between two requests for them
 SEVERAL = 3  # failures of Ray itself in a row that end the search
+CANCELLED = Failure(FailureKind.WORKER_LOST, "The unit was cancelled, or raised KeyboardInterrupt by itself.")
 BROKEN = (ray.exceptions.RayError, ConnectionError)  # what a call of Ray raises if its processes are gone
 
 
@@ -114,8 +115,8 @@ class RayRunner:
         """The outcome of a task that has ended, if it has one. Raises NasError if a unit did, or if Ray has failed."""
         submitted = self._running.pop(reference)
         outcome = _outcome(reference, submitted.work)
-        if outcome is None:
-            return [] if self._interrupting else [interrupted_itself(submitted.work)]
+        if outcome.failure == CANCELLED and self._interrupting:
+            return []
         if outcome.failure is None or outcome.failure.kind is not FailureKind.INFRASTRUCTURE:
             self._failures = 0
         elif submitted.at >= self._failed_at:  # else it is lost by an earlier failure, such as that of its node
@@ -188,15 +189,15 @@ class RayRunner:
         self._cluster.close()
 
 
-def _outcome(reference: Any, work: Work) -> Outcome | None:
-    """The outcome of a finished task; None if it was cancelled. Raises the NasError that a unit raised."""
+def _outcome(reference: Any, work: Work) -> Outcome:
+    """The outcome of a finished task. Raises the NasError that a unit raised."""
     try:
         return ray.get(reference)
     except ray.exceptions.TaskCancelledError:
-        return None
+        failure = CANCELLED
     except ray.exceptions.RayError as error:
         failure = _ray_errors.failure(error, work)
-        return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
+    return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
 
 
 class _OnWorker(InlineRunner):

@@ -56,8 +56,7 @@ def guarded(run: Run | None, work: Work, heard: Heard, started: Started = lambda
     started: called when the clock of its time limit starts, for a runner that ends a unit which does not notice it.
 
     A full disk is a failure that does not count. Only another NasError, which the user has to fix, and
-    KeyboardInterrupt are raised. The runner knows whether it interrupted the unit, or whether the unit raised
-    KeyboardInterrupt by itself (see `interrupted_itself`).
+    KeyboardInterrupt are raised.
     """
     began = time.monotonic()
     try:
@@ -76,12 +75,6 @@ def guarded(run: Run | None, work: Work, heard: Heard, started: Started = lambda
     except BaseException:  # SystemExit, GeneratorExit and the like, which would end the search otherwise
         failure = Failure(FailureKind.TASK_ERROR, traceback.format_exc().rstrip()[-MOST_TEXT:])
     return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=time.monotonic() - began, failure=failure)
-
-
-def interrupted_itself(work: Work) -> Outcome:
-    """The outcome of a unit that raised KeyboardInterrupt by itself, without an interrupt from outside."""
-    failure = Failure(FailureKind.TASK_ERROR, "KeyboardInterrupt, raised by the task itself")
-    return Outcome(trial=work.trial, rung=work.rung, kind=work.kind, seconds=0.0, failure=failure)
 
 
 def too_slow(work: Work, seconds: float) -> Outcome:

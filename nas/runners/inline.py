@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from nas.runners.contract import Run, Runner, guarded, interrupted_itself
+from nas.runners.contract import Run, Runner, guarded
 from nas.runners.registry import runner
 from nas.work import Outcome, Progress, Work
 
@@ -56,7 +56,7 @@ class InlineRunner:
         self._queue.append(work)
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """Run the next unit. Raises KeyboardInterrupt if it was interrupted by `stop_soon`."""
+        """Run the next unit. Raises KeyboardInterrupt if it was interrupted."""
         if not self._queue:
             return []
         work = self._queue[0]
@@ -65,10 +65,6 @@ class InlineRunner:
             outcome = guarded(self._run, work, lambda progress: self._heard(work, progress), self._started)
             if self._stopping and outcome.failure is not None:
                 raise KeyboardInterrupt  # perhaps its cause, which the task turned into another exception
-        except KeyboardInterrupt:
-            if self._stopping or _may_come_from_outside():
-                raise
-            outcome = interrupted_itself(work)
         finally:
             self._busy = False
             self._progress.clear()
@@ -112,9 +108,3 @@ class InlineRunner:
 
     def close(self) -> None:
         self._queue.clear()
-
-
-def _may_come_from_outside() -> bool:
-    """Whether Ctrl-C raises KeyboardInterrupt here, as it does unless a search handles the signal."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler

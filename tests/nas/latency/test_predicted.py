@@ -5,14 +5,13 @@ import math
 import random
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nas.latency import bench, predicted, runs, timing
 from nas.latency.calibration import CrossCheck
 from nas.latency.measured import MEASURED, PREDICTED, CannotRun, PhaseLatency, latency
-from nas.latency.pieces import CannotCompose, calls
+from nas.latency.pieces import CannotCompose
 from nas.latency.predicted import COPIES, Predictor, interpolated, shortened
 from nas.latency.runs import Setting
 from nas.latency.table import Entry, Table, piece_problem
@@ -221,16 +220,3 @@ def test_a_dead_device_is_a_reason_to_stop(monkeypatch):
     monkeypatch.setattr(bench, "run", dies)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         Predictor(table(), SETTING).sum(architecture("[gru]"))
-
-
-def test_parameters_are_counted_without_memory_if_the_model_can_be_built_so(monkeypatch):
-    model = architecture("[adaptive_span_attention: {heads: 2, span: 8}]").configured
-    piece = next(call.piece for call in calls(model, SETTING) if call.piece.block.type.name.startswith("adaptive"))
-    expected = tuple(each.numel() for each in piece.block.build().parameters())
-    assert bench.elements(piece) == expected
-    monkeypatch.setattr("searchspace.primitives.sparse_attention.adaptive_span_attention._logit", _reads_a_tensor)
-    assert bench.elements(piece) == expected
-
-
-def _reads_a_tensor(ratio):
-    return torch.tensor(ratio).item()  # not possible without memory

@@ -73,7 +73,7 @@ def test_a_task_that_turns_an_interrupt_into_an_error_does_not_fail():
         runner.wait(0)
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit, SystemExit])
+@pytest.mark.parametrize("raised", [GeneratorExit, SystemExit])
 def test_what_a_task_raises_by_itself_is_its_failure(monkeypatch, raised):
     """In a search, where Ctrl-C has a handler of its own."""
 

@@ -102,7 +102,7 @@ def ended(runner, unit, seconds=100):
         ("is killed", FailureKind.WORKER_LOST, "SIGKILL"),
         ("is terminated", FailureKind.WORKER_LOST, "SIGTERM"),
         ("turns its end into an error", FailureKind.WORKER_LOST, "SIGTERM"),
-        ("interrupts itself", FailureKind.TASK_ERROR, "KeyboardInterrupt"),
+        ("interrupts itself", FailureKind.WORKER_LOST, "SIGTERM"),
     ],
 )
 def test_a_unit_that_ends_its_process_fails_and_the_next_one_runs(what, kind, text, runner):

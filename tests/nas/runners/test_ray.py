@@ -158,7 +158,7 @@ def test_whatever_a_unit_raises_is_a_typed_failure(runner):
         FailureKind.TASK_ERROR,
         FailureKind.OUT_OF_MEMORY,
         FailureKind.TASK_ERROR,
-        FailureKind.TASK_ERROR,
+        FailureKind.WORKER_LOST,
         FailureKind.TASK_ERROR,
         FailureKind.WORKER_LOST,
     ]
