@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from dashboards.analysis.tabulated import Mask, Numbers, Tabulated
 from dashboards.analysis.thinning import thinned
-from dashboards.figures.figure import QUIET, Axis, Figure, Series
-from dashboards.figures.labels import labelled
+from dashboards.figures.figure import QUIET, Axis, Figure, Series, labelled
 from nas.report.tables import short
 
 

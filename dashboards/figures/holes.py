@@ -9,8 +9,7 @@ import numpy as np
 
 from dashboards.analysis.holes import Importance, Tried, order_of
 from dashboards.analysis.tabulated import Numbers
-from dashboards.figures.figure import QUIET, Axis, Figure, Series
-from dashboards.figures.labels import labelled, written
+from dashboards.figures.figure import QUIET, Axis, Figure, Series, labelled, written
 from searchspace.wording import plural
 
 SHOWN = 15  # holes in the figure: the most important

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from dashboards.analysis.history import CONFIDENCE, Growth, best_so_far, by_chance, hypervolume, in_order
 from dashboards.analysis.tabulated import Numbers, Tabulated
 from dashboards.analysis.thinning import thinned
-from dashboards.figures.figure import QUIET, Axis, Figure, Series
-from dashboards.figures.labels import labelled
+from dashboards.figures.figure import QUIET, Axis, Figure, Series, labelled
 from nas.report.finals import FinalsResult
 from nas.report.tables import short
 from nas.store.records import MAIN

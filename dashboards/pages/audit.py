@@ -9,8 +9,7 @@ import numpy as np
 
 from dashboards.analysis.history import in_order
 from dashboards.analysis.tabulated import Numbers, Tabulated
-from dashboards.figures.figure import QUIET, Axis, Figure, Series
-from dashboards.figures.labels import labelled
+from dashboards.figures.figure import QUIET, Axis, Figure, Series, labelled
 from dashboards.figures.progress import arms_of, history_figure, hypervolume_figure
 from dashboards.pages.study import status_of
 from dashboards.server.sources import StudyCache

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboards.analysis.layers import aligned, lines_of
-from dashboards.figures.labels import labelled, written
+from dashboards.figures.figure import labelled, written
 from dashboards.figures.progress import curves_figure
 from dashboards.server.parameters import NotFound
 from dashboards.view import Ask, Column, Table, View, crumbs

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.analysis.times import Conditions
 from dashboards.figures.figure import QUIET, Axis, Figure, Series
+from dashboards.pages.shading import Conditions
 from dashboards.server.sources import Source, open_or_none
 from dashboards.view import Ask, Column, Table, View, paged
 from nas.latency import stored

@@ -10,8 +10,7 @@ import numpy as np
 from dashboards.analysis.lineage import Lineage, lineage
 from dashboards.analysis.tabulated import Tabulated
 from dashboards.analysis.thinning import thinned
-from dashboards.figures.figure import QUIET, Axis, Figure, Series
-from dashboards.figures.labels import labelled
+from dashboards.figures.figure import QUIET, Axis, Figure, Series, labelled
 from dashboards.pages.trial import family_table
 from dashboards.view import Ask, Column, Table, View, crumbs, paged
 from nas.store.records import SEARCH

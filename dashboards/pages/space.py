@@ -11,9 +11,8 @@ import numpy as np
 
 from dashboards.analysis.holes import Importance, Tried, best_values, importances, tried, varied
 from dashboards.analysis.tabulated import Numbers
-from dashboards.figures.figure import Figure
+from dashboards.figures.figure import Figure, labelled, written
 from dashboards.figures.holes import importance_figure, marginal_figure, parallel_figure
-from dashboards.figures.labels import labelled, written
 from dashboards.server.sources import StudyCache
 from dashboards.view import Ask, Column, View, crumbs, paged
 

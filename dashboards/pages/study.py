@@ -8,9 +8,9 @@ import numpy as np
 import yaml
 
 from dashboards.analysis.tabulated import Tabulated
+from dashboards.figures.figure import labelled
 from dashboards.figures.front import front_figure
 from dashboards.figures.holes import importance_figure
-from dashboards.figures.labels import labelled
 from dashboards.figures.progress import (
     AXES,
     curves_figure,

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from dashboards.analysis.layers import lines_of
 from dashboards.analysis.lineage import Lineage, changed, distance, lineage
 from dashboards.figures.architecture import Line, architecture_svg
-from dashboards.figures.labels import labelled
+from dashboards.figures.figure import labelled
 from dashboards.figures.marks import cut
 from dashboards.figures.progress import curves_figure
 from dashboards.pages.shading import Shaded, shaded

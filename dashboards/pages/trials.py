@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from dashboards.analysis.tabulated import Mask, Tabulated
-from dashboards.figures.labels import labelled
+from dashboards.figures.figure import labelled
 from dashboards.pages.compare import MOST
 from dashboards.view import MOST_PER_PAGE, PER_PAGE, Ask, Column, Table, column_of
 from nas.numbers import address_of, number_of

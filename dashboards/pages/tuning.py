@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from dashboards.explorer.process import Unavailable
 from dashboards.figures.figure import Axis, Figure, Heat, Series
-from dashboards.pages import resources
 from dashboards.server.parameters import NotFound
 from dashboards.server.sources import Source, open_or_none
 from dashboards.view import Ask, Column, Table, View, paged
@@ -27,6 +26,32 @@ WHY = {
     "near": "it was tuned for the nearest problem",
     "default": "it is the default, and nothing faster was found here",
 }
+RESOURCES = ("registers", "spills", "shared", "warps")
+RESOURCE_COLUMNS = (
+    Column("registers", "Registers", "number", sorts=True),
+    Column("spills", "Spilled", "number", sorts=True),
+    Column("shared", "Shared memory", "bytes", sorts=True),
+)
+RESOURCE_FIGURES: Mapping[str, tuple[str, str, float, str]] = {
+    "registers": (
+        "Time against registers",
+        "Registers per thread",
+        1,
+        "If a call launches several kernels, the one with the most registers counts.",
+    ),
+    "shared": (
+        "Time against shared memory",
+        "Shared memory per program (KiB)",
+        1024,
+        "If a call launches several kernels, the one with the most shared memory counts.",
+    ),
+}
+SPILLS = " Triangles spill registers: their threads keep values in memory, because there are too few registers."
+UNREPORTED = (
+    "No device reported registers and shared memory for this problem. Triton reports them for kernels that it compiles "
+    "for a GPU, but not on a CPU or in its interpreter. Earlier versions did not store them. On a machine with a GPU, "
+    "`nas tune run OPERATION --again` measures known configurations again."
+)
 PROBLEMS = (
     *(Column("operation", "Operation", sorts=True), Column("problem", "Problem", "long")),
     *(Column("best", "Best (ms)", "number", sorts=True), Column("count", "Measured", "number", sorts=True)),
@@ -41,7 +66,7 @@ CONFIGURATIONS = (
         Column("slower", "Times the best", "number"),
         Column("device", "Device", "word"),
     ),
-    *resources.COLUMNS,
+    *RESOURCE_COLUMNS,
     Column("failure", "Failure"),
 )
 
@@ -72,7 +97,7 @@ def view(ask: Ask) -> View:
         names = {key: _device(found) for key, found in source.reader.devices().items()}
         newest = _newest(measured)
         tables["configurations"] = _configurations(ask, newest, names)
-        figures = {"progress": _progress(measured, names), **resources.figures(newest, names), **_heats(newest)}
+        figures = {"progress": _progress(measured, names), **_resources(newest, names), **_heats(newest)}
         devices = [(names[key], json.dumps(found)) for key, found in source.reader.devices().items()]
     shown = [row for row in rows if not operation or row["operation"] == operation]
     empty = "No measurements. `nas tune run all` measures on this machine."
@@ -160,13 +185,13 @@ def _configurations(ask: Ask, newest: Sequence[Measurement], names: Mapping[str,
             "high": each.high,
             "slower": each.milliseconds / best[each.device] if each.milliseconds and best[each.device] else None,
             "device": names.get(each.device, each.device[:12]),
-            **dict.fromkeys(resources.NAMES) | resources.used(each),
+            **dict.fromkeys(RESOURCES) | _used(each),
             "failure": f"{each.failure}: {each.message or ''}"[:300] if each.failure else None,
         }
         for each in newest
     ]
-    known = {name for name in resources.NAMES if any(row[name] is not None for row in rows)}
-    columns = [each for each in CONFIGURATIONS if each.key not in resources.NAMES or each.key in known]
+    known = {name for name in RESOURCES if any(row[name] is not None for row in rows)}
+    columns = [each for each in CONFIGURATIONS if each.key not in RESOURCES or each.key in known]
     return paged(ask.parameters, columns, rows, sort="milliseconds", suffix="_configurations")
 
 
@@ -274,3 +299,47 @@ def _side_by_side(rows: Sequence[Mapping[str, Any]], operation: str) -> Heat | N
 
 def _times(best: Mapping[str, float], device: str) -> float | None:
     return best[device] / min(best.values()) if device in best else None
+
+
+def _used(each: Measurement) -> dict[str, int]:
+    """The resources of the kernels of a measurement, by name. Invalid values in the database are left out."""
+    found = each.resources if isinstance(each.resources, Mapping) else {}
+    return {name: found[name] for name in RESOURCES if type(found.get(name)) is int and found[name] >= 0}
+
+
+def _resources(measured: Sequence[Measurement], names: Mapping[str, str]) -> dict[str, Figure]:
+    """A figure for each known resource. If there is none, an empty figure that says why."""
+    timed = [each for each in measured if each.milliseconds]
+    found = {name: _resource(name, timed, names) for name in RESOURCE_FIGURES}
+    found = {name: figure for name, figure in found.items() if not figure.is_empty}
+    title = "Time against registers and shared memory"
+    return found or {"registers": Figure(title=title, x=Axis(label=""), y=Axis(label=""), empty=UNREPORTED)}
+
+
+def _resource(name: str, timed: Sequence[Measurement], names: Mapping[str, str]) -> Figure:
+    title, label, unit, note = RESOURCE_FIGURES[name]
+    series: list[Series] = []
+    known = [each for each in timed if name in _used(each)]
+    devices = list(dict.fromkeys(each.device for each in known))
+    for place, device in enumerate(devices):
+        about = f"{names.get(device, device[:12])}: " if len(devices) > 1 else ""
+        for spills, symbol in ((False, "circle"), (True, "triangle")):
+            own = [each for each in known if each.device == device and bool(_used(each).get("spills")) == spills]
+            series.append(
+                Series(
+                    name=f"{about}{'spills registers' if spills else 'no spills'}",
+                    x=[_used(each)[name] / unit for each in own],
+                    y=[each.milliseconds for each in own],
+                    colour=place,
+                    symbol=symbol,
+                    size=8 if spills else 6,
+                    text=[_text(each) for each in own],
+                )
+            )
+    note += SPILLS if any(_used(each).get("spills") for each in known) else ""
+    return Figure(title=title, x=Axis(label=label), y=Axis(label="Milliseconds", log=True), series=series, note=note)
+
+
+def _text(each: Measurement) -> str:
+    found = ", ".join(f"{value} {name}" for name, value in _used(each).items())
+    return f"{each.implementation} {each.configuration}: {found}"

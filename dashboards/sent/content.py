@@ -10,8 +10,7 @@ import numpy as np
 from dashboards.analysis.layers import lines_of
 from dashboards.explorer.process import Worker
 from dashboards.figures.architecture import Line, architecture_svg
-from dashboards.figures.figure import Figure, Heat
-from dashboards.figures.labels import labelled
+from dashboards.figures.figure import Figure, Heat, labelled
 from dashboards.pages import study as study_page
 from dashboards.server.parameters import Parameters
 from dashboards.server.sources import Sources, StudyCache

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from dashboards.figures.labels import labelled
+from dashboards.figures.figure import labelled
 from dashboards.view import Column, Table
 from nas.report.tables import duration, short, size
 
