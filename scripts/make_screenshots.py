@@ -26,6 +26,7 @@ from nas.store.records import SEARCH, TrialState
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 WIDTHS = (360, 800, 1600)
+NAMES = "chromium-headless-shell", "chromium", "google-chrome"
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--storage")
     parser.add_argument("--all", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)))
     app, server = serve(location.storage_of(arguments.study, arguments.storage))
     (cache,) = (each for each in app.state.sources.all()[0].studies() if each.study.name == arguments.study)
     found = pages(cache)

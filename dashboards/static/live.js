@@ -2,7 +2,7 @@
 // The state of details, boxes, scrolling and focus is kept.
 
 const PAUSE = 4000;  // milliseconds between two requests of a page that follows a search
-const SHARE = 20;  // a request of t milliseconds is repeated after 20 t at the earliest: a busy server is spared
+const SHARE = 8, LONGEST = 20_000;  // after a request of t milliseconds, wait 8 t, at most 20 s: a busy server is spared
 const MOST = 6;  // trials of a comparison
 
 export const tell = text => { document.getElementById("said").textContent = text; };
@@ -140,7 +140,7 @@ async function follow() {
     }
     spent = performance.now() - began;
   }
-  setTimeout(follow, Math.max(PAUSE, SHARE * spent));
+  setTimeout(follow, Math.min(LONGEST, Math.max(PAUSE, SHARE * spent)));
 }
 if (document.body.hasAttribute("data-live-page")) follow();
 document.addEventListener("visibilitychange", () => { if (document.hidden) sign(""); });
