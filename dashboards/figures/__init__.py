@@ -1,1 +1,1 @@
-"""Figures as plain values, and the code that draws them as SVG, with Plotly or as a table."""
+"""Figures as plain values, and the code that draws them as SVG."""
