@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from nas.errors import UsageError
-from nas.tasks.vocabulary import Bytes, Characters, Vocabulary, Words
+from nas.tasks.vocabulary import Bytes, Characters, Sentences, Vocabulary, Words
 
+# `nas.tasks.vocabulary.WORD` as Oniguruma reads it, whose \\w and \\s are other characters than those of Python.
+WORD_OR_MARK = r"[\p{L}\p{N}_]+|[^\p{L}\p{N}_\s\x{1c}-\x{1f}]"
 PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 
 
@@ -41,6 +43,8 @@ def tokenizer(vocabulary: Vocabulary, side: str = "right", most: int | None = No
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
+        # A symbol's name in a text is text. People write the mask and the words of synthetic tasks by name.
+        "split_special_tokens": "mask" not in named and type(vocabulary) is not Words,
         "padding_side": side,
         "model_input_names": ["input_ids", "attention_mask"],
         **({} if most is None else {"model_max_length": most}),
@@ -64,6 +68,11 @@ def _model(vocabulary: Vocabulary) -> dict[str, Any]:
         each = {"type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated", "invert": False}
         numbers = {character: number for number, character in enumerate(vocabulary.characters)}
         return {"pre_tokenizer": each, "decoder": {"type": "Fuse"}, "model": _word_level(numbers, unknown)}
+    if isinstance(vocabulary, Sentences):
+        numbers = {word: number for number, word in enumerate(vocabulary.words)}
+        numbers |= {f"<{name}>": vocabulary.special_symbol(name) for name in vocabulary.special}
+        words = {"type": "Split", "pattern": {"Regex": WORD_OR_MARK}, "behavior": "Removed", "invert": True}
+        return {"pre_tokenizer": words, "decoder": None, "model": _word_level(numbers, unknown)}
     if isinstance(vocabulary, Words):
         numbers = {word: number for number, word in enumerate(vocabulary.words)}
         numbers |= {f"<{name}>": vocabulary.special_symbol(name) for name in vocabulary.special}

@@ -6,6 +6,7 @@ and write text. Special symbols, such as the mask, come after the others and are
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -158,3 +159,18 @@ class Words(Vocabulary):
 
     def _content(self) -> dict[str, Any]:
         return {"words": list(self.words)}
+
+
+WORD = re.compile(r"\w+|[^\w\s]")  # a word or a mark
+UNKNOWN = "unknown"
+
+
+class Sentences(Words):
+    """The words and the marks of sentences. What it lacks is the special symbol `unknown`."""
+
+    kind = "sentences"
+
+    def encode(self, text: str) -> list[int]:
+        """The numbers of the words and the marks, which need no spaces between them."""
+        unknown = self.special_symbol(UNKNOWN)
+        return [self._numbers.get(word, unknown) for word in WORD.findall(text)]

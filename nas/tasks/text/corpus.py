@@ -5,8 +5,6 @@
   licence.
 - `standard_library`: all source files of the Python that runs the search. The hash of the data, which a study stores,
   identifies them.
-- `standard_library_2mb`: the first 2,000,000 bytes of them in the order of their paths. It was the default before the
-  embedded corpus existed, and studies of that time continue with it.
 """
 
 from __future__ import annotations
@@ -22,9 +20,8 @@ from pathlib import Path
 
 from nas.tasks.own import TaskProblem
 
-SIZE = 2_000_000  # bytes of `standard_library_2mb`
-EMBEDDED, INSTALLED, FIRST = "embedded", "standard_library", "standard_library_2mb"
-NAMES = (EMBEDDED, INSTALLED, FIRST)  # in place of a pattern in `data`
+EMBEDDED, INSTALLED = "embedded", "standard_library"
+NAMES = (EMBEDDED, INSTALLED)  # in place of a pattern in `data`
 
 PACKED = Path(__file__).with_name("python_sources.xz")
 # Of the files of the embedded corpus, one after the other.
@@ -44,20 +41,19 @@ def files(name: str) -> list[tuple[str, bytes]]:
     """
     if name == EMBEDDED:
         return unpack(PACKED.read_bytes())
-    return _first(SIZE) if name == FIRST else _installed()
+    root = Path(sysconfig.get_paths()["stdlib"])
+    found = list(sources(root))
+    if not found:
+        raise TaskProblem(
+            f"There are no source files of Python below {root}. Name text files of your own: "
+            "task: {language_model: {data: path/*.txt}}."
+        )
+    return found
 
 
 def mark(name: str) -> list[str | int]:
     """The values that the text of a corpus depends on."""
-    return [name, SHA256] if name == EMBEDDED else [name, platform.python_version(), SIZE]
-
-
-def standard_library(size: int = SIZE) -> bytes:
-    """The first `size` bytes of the standard library in the order of its paths, with newlines as \\n.
-
-    Raises TaskProblem if Python was installed without its sources.
-    """
-    return b"".join(data for _, data in _first(size))
+    return [name, SHA256] if name == EMBEDDED else [name, platform.python_version()]
 
 
 def pack(found: Sequence[tuple[str, bytes]]) -> bytes:
@@ -83,35 +79,6 @@ def unpack(packed: bytes, sha256: str | None = None) -> list[tuple[str, bytes]]:
         files.append((name, data[start : start + size]))
         start += size
     return files
-
-
-def _installed() -> list[tuple[str, bytes]]:
-    root = _root()
-    found = list(sources(root))
-    if not found:
-        raise _missing(root, 1, 0)
-    return found
-
-
-def _first(size: int) -> list[tuple[str, bytes]]:
-    root, found, total = _root(), [], 0
-    for name, data in sources(root):
-        found.append((name, data[: size - total]))
-        total += len(data)
-        if total >= size:
-            return found
-    raise _missing(root, size, total)
-
-
-def _root() -> Path:
-    return Path(sysconfig.get_paths()["stdlib"])
-
-
-def _missing(root: Path, size: int, total: int) -> TaskProblem:
-    return TaskProblem(
-        f"The corpus needs {size} bytes of Python's source files below {root}, but finds {total}. "
-        "Name text files of your own: task: {language_model: {data: path/*.txt}}."
-    )
 
 
 def sources(root: Path) -> Iterator[tuple[str, bytes]]:

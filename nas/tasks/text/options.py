@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from nas.files import is_file
 from nas.options import PlainValidator
 from nas.tasks.contract import SPLITS
 from nas.tasks.text import corpus, documents
@@ -39,7 +41,13 @@ def absolute(data: Any, folder: Path) -> Any:
 
 
 def _absolute(listed: list[str], folder: Path) -> list[str]:
-    return [each if each in corpus.NAMES else str((folder / Path(each).expanduser()).absolute()) for each in listed]
+    return [each if each in corpus.NAMES else _below(folder.absolute(), Path(each).expanduser()) for each in listed]
+
+
+def _below(folder: Path, pattern: Path) -> str:
+    """`pattern` below `folder`, of which no character means anything in a pattern."""
+    file = folder / pattern
+    return str(file) if pattern.is_absolute() or is_file(file) else str(Path(glob.escape(str(folder))) / pattern)
 
 
 def fractions(value: Any) -> tuple[float, ...]:

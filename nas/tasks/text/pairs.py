@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ import numpy as np
 from nas.tasks.contract import SPLITS, Split
 from nas.tasks.own import TaskProblem
 from nas.tasks.text import overlap, parts, reading
-from nas.tasks.vocabulary import Bytes, Vocabulary, Words
+from nas.tasks.vocabulary import UNKNOWN, WORD, Bytes, Sentences, Vocabulary
 
-START, END, UNKNOWN = "start", "end", "unknown"
-WORD = re.compile(r"\w+|[^\w\s]")  # a word or a mark
+log = logging.getLogger(__name__)
+
+START, END = "start", "end"
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,14 @@ def _divided(pairs: Sequence[Pair], shares: Sequence[float]) -> dict[Split, list
 
 
 def _aligned(source: Sequence[str], target: Sequence[str], found: Any) -> tuple[list[Pair], int]:
-    """The pairs of files in the order of their paths, and the number of pairs without a source or target."""
+    """The pairs of files in their order, and the number of pairs without a source or target."""
     files = reading.files(source), reading.files(target)
     if len(files[0]) != len(files[1]):
         raise TaskProblem(f"source has {len(files[0])} files, but target has {len(files[1])}: they must be in pairs.")
+    stems = [[Path(each).name.partition(".")[0] for each in side] for side in files]
+    for one, other, stem, partner in zip(*files, *stems):
+        if stem != partner and (stem in stems[1] or partner in stems[0]):
+            log.warning("%s and %s are read as a pair, but their names belong to other files of the lists.", one, other)
     pairs = []
     for one, other in zip(*files):
         lines = [_lines(one, found), _lines(other, found)]
@@ -122,9 +128,6 @@ class Coder:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.start, self.end = vocabulary.special_symbol(START), vocabulary.special_symbol(END)
-        self._numbers = (
-            {word: place for place, word in enumerate(vocabulary.words)} if isinstance(vocabulary, Words) else None
-        )
 
     @classmethod
     def made(cls, level: str, pairs: Iterable[Pair], words: int) -> Coder:
@@ -133,20 +136,16 @@ class Coder:
             return cls(Bytes([START, END]))
         counts = Counter(word for each in pairs for text in (each.source, each.target) for word in WORD.findall(text))
         frequent = sorted(counts, key=lambda word: (-counts[word], word))[:words]
-        return cls(Words(frequent, [UNKNOWN, START, END]))
+        return cls(Sentences(frequent, [UNKNOWN, START, END]))
 
     def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """The symbols of a sentence with the end, and the UTF-8 bytes of each, which add up to the line and newline."""
-        if self._numbers is None:
-            symbols = np.append(np.frombuffer(text.encode(), np.uint8).astype(np.int64), self.end)
+        symbols = np.array([*self.vocabulary.encode(text), self.end], np.int64)
+        if not isinstance(self.vocabulary, Sentences):
             return symbols, np.ones(len(symbols), np.int64)
-        unknown = self.vocabulary.special_symbol(UNKNOWN)
-        numbers, widths, before = [], [], 0
-        for each in WORD.finditer(text):
-            numbers.append(self._numbers.get(each.group(), unknown))
-            widths.append(len(text[before : each.end()].encode()))  # with the space before it
-            before = each.end()
-        return np.array([*numbers, self.end]), np.array([*widths, len(text[before:].encode()) + 1])
+        ends = [0, *(each.end() for each in WORD.finditer(text))]
+        widths = [len(text[before:end].encode()) for before, end in pairwise(ends)]  # with the space before it
+        return symbols, np.array([*widths, len(text[ends[-1] :].encode()) + 1])
 
 
 @dataclass(frozen=True)

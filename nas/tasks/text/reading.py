@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import glob
 import gzip
 import hashlib
+import io
 import json
+import lzma
+import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nas.files import is_file
 from nas.tasks.own import TaskProblem
 from nas.tasks.prepared import prepared
 from nas.tasks.text import corpus, documents, parts
@@ -69,7 +75,7 @@ class Text:
 
 
 def read(patterns: Patterns, level: str, cache: Path | None, rules: Rules = PLAIN) -> Text:
-    """The files of `patterns` one after the other in the order of their paths, divided by `rules`.
+    """The files of `patterns` one after the other, divided by `rules`.
 
     patterns: None is the embedded corpus, `standard_library` the source of the running Python. A mapping gives the
     files of each part. Raises TaskProblem if a pattern matches no file, or a file cannot be read or is not UTF-8.
@@ -78,7 +84,7 @@ def read(patterns: Patterns, level: str, cache: Path | None, rules: Rules = PLAI
     if cache is None:
         return _made(sources, level, rules)
     key = _key(sources, level, rules)
-    return _open(prepared(cache, f"text4-{key}", lambda folder: _save(_made(sources, level, rules), folder)))
+    return _open(prepared(cache, f"text5-{key}", lambda folder: _save(_made(sources, level, rules), folder)))
 
 
 Sources = list[tuple[str | None, str | Path]]  # the part that it was given for, and a file or the name of a corpus
@@ -97,20 +103,20 @@ def _sources(patterns: Patterns) -> Sources:
 
 
 def files(patterns: Sequence[str]) -> list[str | Path]:
-    """The files that match, in the order of their paths, after the names of corpora. Raises TaskProblem if a pattern
-    matches none."""
-    corpora = [each for each in patterns if each in corpus.NAMES]
-    found: set[Path] = set()
+    """The files that match and the names of corpora, each once: in the order of `patterns`, those of one pattern in the
+    order of their paths. A file that exists is no pattern. Raises TaskProblem if a pattern matches none."""
+    found: list[str | Path] = []
     for pattern in patterns:
-        if pattern in corpora:
+        if pattern in corpus.NAMES or is_file(Path(pattern)):
+            found.append(pattern if pattern in corpus.NAMES else Path(pattern))
             continue
         matches = [Path(match) for match in glob.glob(pattern, recursive=True)]  # noqa: PTH207 (Path.glob takes no absolute pattern)
-        regular = [path for path in matches if path.is_file()]
+        regular = sorted(path for path in matches if path.is_file())
         if not regular:
             hint = " It is a folder; name the files in it." if any(path.is_dir() for path in matches) else ""
             raise TaskProblem(f"data: no file matches {pattern!r} (from {Path.cwd()}).{hint}")
-        found.update(regular)
-    return [*corpora, *sorted(found)]
+        found += regular
+    return list(dict.fromkeys(found))
 
 
 def _read(sources: Sources) -> list[File]:
@@ -125,12 +131,54 @@ def _read(sources: Sources) -> list[File]:
 
 
 def contents(source: str | Path) -> bytes:
-    """The bytes of a file, decompressed if its name ends in .gz. Raises TaskProblem if it cannot be read."""
+    """The text of a file: decompressed if it is compressed, in UTF-8 if it is in UTF-16 or UTF-32, and without a byte
+    order mark. Text in an older encoding stays as it is.
+
+    Raises TaskProblem if the file cannot be read, or does not look like text.
+    """
     try:
         data = Path(source).read_bytes()
-        return gzip.decompress(data) if str(source).endswith(".gz") else data
-    except (OSError, EOFError, zlib.error) as error:
+        for magic, decompress in COMPRESSED.items():
+            if data.startswith(magic):
+                data = decompress(data)
+                break
+        for mark, encoding in MARKS.items():
+            if data.startswith(mark):
+                data = data[len(mark) :].decode(encoding).encode()
+                break
+    except UnicodeDecodeError as error:
+        raise TaskProblem(f"data: {source}, byte {error.start}, is not {error.encoding} ({error.reason}).") from error
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise TaskProblem(f"data: {source} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    head = data[:HEAD]
+    if b"\0" in head or len(head.translate(None, CONTROLS)) < 0.9 * len(head):
+        raise TaskProblem(f"data: {source} is not text: it begins with {data[:16]!r}.")
+    return data
+
+
+def _unzipped(data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        files = [each for each in archive.infolist() if not each.is_dir()]
+        if len(files) != 1:
+            raise ValueError(f"the archive has {len(files)} files, but must have one")
+        return archive.read(files[0])
+
+
+HEAD = 4_096  # bytes that tell whether a file is text
+CONTROLS = bytes(each for each in range(32) if each not in b"\t\n\r\f\x1b")
+COMPRESSED: dict[bytes, Callable[[bytes], bytes]] = {  # how such a file begins, whatever its name is
+    b"\x1f\x8b": gzip.decompress,
+    b"BZh": bz2.decompress,
+    b"\xfd7zXZ\0": lzma.decompress,
+    b"PK\x03\x04": _unzipped,
+}
+MARKS = {  # byte order marks; that of UTF-16 begins that of UTF-32
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
 
 
 def _common(paths: Sequence[Path]) -> Path:

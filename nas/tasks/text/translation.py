@@ -86,7 +86,7 @@ class Translation(Task):
             self.ready = self._made()
         else:
             key = pairs.key(self.source, self.target, self.level, self.words, self.length, self.split)
-            folder = prepared(cache, f"pairs2-{key}", lambda folder: pairs.save(self._made(), folder))
+            folder = prepared(cache, f"pairs3-{key}", lambda folder: pairs.save(self._made(), folder))
             self.ready = pairs.opened(folder)
         for split, each in self.ready.coded.items():
             if not len(each):

@@ -175,12 +175,12 @@ def test_a_text_too_short_for_its_segments_is_refused(prose):
         prepared(prose, length=8, segments=1024)
 
 
-def test_files_are_read_in_the_order_of_their_paths_once_each(tmp_path):
+def test_files_are_read_in_the_order_of_the_list_once_each(tmp_path):
     for name, content in (("b.txt", "second"), ("a.txt", "first"), ("c.md", "third")):
         (tmp_path / name).write_text(content)
     read = text.read([str(tmp_path / "c.md"), str(tmp_path / "*.txt"), str(tmp_path / "a.*")], "bytes", None)
-    assert bytes(read.symbols) == b"firstsecondthird"
-    assert read.sha256 == hashlib.sha256(b"firstsecondthird").hexdigest()
+    assert bytes(read.symbols) == b"thirdfirstsecond"
+    assert read.sha256 == hashlib.sha256(b"thirdfirstsecond").hexdigest()
 
 
 def test_a_changed_file_is_prepared_again(prose, tmp_path):

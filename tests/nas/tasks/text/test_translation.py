@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -145,12 +146,13 @@ def test_a_model_learns_to_translate_a_tiny_corpus(sentences):
         ({"target": {"train": "long", "held_out": "short"}}, "must name the same parts"),
         ({"source": TWICE, "target": TWICE}, "is given for more than one part"),
         ({"length": 1}, "has no pair of at most 1 bytes a sentence"),
-        ({"source": "broken.gz", "target": "long"}, r"broken\.gz cannot be read: Not a gzipped file"),
+        ({"source": "broken.gz", "target": "long"}, r"broken\.gz cannot be read: Compressed file ended"),
         ({"target": None}, "option 'target': must be a path"),
     ],
 )
 def test_what_cannot_be_read_is_refused(options, message, write, tmp_path):
-    write("long", ["one", "two", "three"]), write("short", ["eins", "zwei"]), write("broken.gz", ["plain"])
+    write("long", ["one", "two", "three"]), write("short", ["eins", "zwei"])
+    (tmp_path / "broken.gz").write_bytes(gzip.compress(b"one")[:-4])
     given = {"source": "long", "target": "long", **options}
     with pytest.raises(UsageError, match=message):
         if given["target"] is None:
@@ -219,3 +221,18 @@ def test_the_shipped_space_of_encoder_decoders_can_be_searched_on_it(sentences, 
     smallest = min(samples, key=lambda each: cost(each, parts(config).shape).flops)
     outcome = train(smallest.text(), {config.task.name: config.task.options}, steps=1, threads=1)
     assert outcome.failure is None and set(outcome.documents) == {"validation", "test"}
+
+
+def test_lists_of_files_keep_their_order_and_names_that_do_not_fit_are_told(write, monkeypatch):
+    said = []
+    monkeypatch.setattr(pairs.log, "warning", lambda text, *names: said.append(text % names))
+    lines = [f"{name} {number}" for name in ("one", "two") for number in range(20)]
+    write("two.en", lines[20:]), write("one.en", lines[:20]), write("uno.es", lines[:20]), write("dos.es", lines[20:])
+    folder = Path(write("x", ["x"])).parent
+    source, target = ([str(folder / name) for name in names] for names in (("two.en", "one.en"), ("dos.es", "uno.es")))
+    found = pairs.read(source, target, (0.8, 0.1, 0.1))
+    every = [pair for part in found.pairs.values() for pair in part]
+    assert len(every) >= 38 and all(pair.source == pair.target for pair in every) and not said
+    write("one.es", lines[:20]), write("two.es", lines[20:])
+    pairs.read(source, [str(folder / name) for name in ("one.es", "two.es")], (0.8, 0.1, 0.1))
+    assert len(said) == 2 and "two.en and " in said[0] and "their names belong to other files" in said[0]
