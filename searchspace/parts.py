@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -29,6 +29,7 @@ class Part:
     skipped: whether while streaming, too, the calls beyond the expected number do nothing.
     again: whether an earlier part already counted the parameters.
     recomputed: whether the backward pass calls it again, so that it keeps no activations.
+    common: the key under which its parameters count once in the model; None if they are its own.
     whole: whether it reads its whole input at once, so that it keeps no state while streaming.
     width: the width of its output; None for the width of the model.
     """
@@ -42,6 +43,7 @@ class Part:
     expected: float | None = None
     skipped: bool = False
     again: bool = False
+    common: Hashable = None
     recomputed: bool = False
     whole: bool = False
     width: int | None = None
@@ -51,8 +53,11 @@ class Part:
         """Whether it is a block that decides how often it is called."""
         return self.block is not None and self.expected is not None
 
-    def scaled(self, cost: Cost) -> Cost:
-        """The cost of all calls if one call costs `cost`."""
+    def scaled(self, cost: Cost, path: str = "") -> Cost:
+        """The cost of all calls if one call costs `cost`; path: of a leaf whose cost it is."""
+        if self.common is not None:
+            own = cost.parameters - sum(numbers for _, numbers in cost.common)
+            cost = replace(cost, common=cost.common | {((self.common, self.name, path), own)})
         every = cost.times(self.count, shared=self.shared)
         if self.again:
             every = replace(every, parameters=0, common=frozenset())
@@ -75,11 +80,12 @@ class Part:
             yield self.name, self.scaled(self.own)
             return
         for path, cost in _leaves(self.block, self.shape):
-            yield f"{self.name}.{path}", self.scaled(cost)
+            yield f"{self.name}.{path}", self.scaled(cost, path)
 
     def cost(self) -> Cost:
         """The cost of all calls of this part."""
-        if self.block is None or self.expected is not None:  # a mean number of calls rounds the cost of each leaf
+        # A mean number of calls rounds the cost of each leaf, and common parameters have a key for each.
+        if self.block is None or self.expected is not None or self.common is not None:
             return total(cost for _, cost in self.leaves())
         return self.scaled((_kept_total if self.block.is_ours else _new_total)(self.block, self.shape))
 
@@ -233,6 +239,17 @@ def check_lanes(blocks: Mapping[str, tuple[Configured, ...]], given: Iterable[st
                     raise Misplaced(f"{message}{nearest(lane, written)} {known}", steps)
             written |= {*module.writes(block.config)} if block.type.role == "block" else set()
     return written
+
+
+def check_uses(blocks: tuple[Configured, ...]) -> None:
+    """Raises ValueError if blocks that share their parameters (`use: NAME`) differ in what their places give them."""
+    known: dict[str, tuple[Configured, ...]] = {}
+    for block in configured_below(blocks):
+        if block.type.name == "use" and known.setdefault(block.config.name, block.config.of) != block.config.of:
+            raise ValueError(
+                f"use: {block.config.name} stands at places that differ, such as an encoder and a decoder, or copies "
+                "whose windows grow, so its blocks cannot have one set of parameters."
+            )
 
 
 def placed(value: Any, steps: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Configured]]:

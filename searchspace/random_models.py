@@ -78,6 +78,8 @@ def _scalar(rng: random.Random, field: Field, role: Role) -> Any:
         return rng.choice(get_args(field.type))
     if field.type is bool:
         return rng.random() < 0.5
+    if field.type is str:
+        return f"name{rng.randrange(10**9)}"
     if field.default is MISSING:
         return rng.randint(2, 3)
     whole = field.type is int or NoneType in get_args(field.type)

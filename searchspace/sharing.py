@@ -12,15 +12,18 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from torch import nn
+
+Shared = TypeVar("Shared", bound=nn.Parameter | nn.Module)
 
 
 @dataclass
 class _Model:
     """The state of one model while it is built."""
 
-    parameters: dict[Hashable, nn.Parameter] = field(default_factory=dict)
+    made: dict[Hashable, Any] = field(default_factory=dict)  # parameters and modules
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -37,18 +40,18 @@ def one_model() -> Iterator[None]:
         _building.reset(token)
 
 
-def shared(key: Hashable, make: Callable[[], nn.Parameter]) -> nn.Parameter:
-    """The parameter that the blocks of this model share under `key`; the first block calls `make`.
+def shared(key: Hashable, make: Callable[[], Shared]) -> Shared:
+    """The parameter or module that the blocks of this model share under `key`; the first block calls `make`.
 
-    `key` must contain the name of the block and everything that determines the shape. `searchspace.cost.common` counts
-    the parameter under the same key.
+    `key` must contain the name of the block and everything that determines the shape. `searchspace.cost.common`, or the
+    `common` of a part, counts the parameters under the same key.
     """
     model = _building.get()
     if model is None:
         return make()
-    if key not in model.parameters:
-        model.parameters[key] = make()
-    return model.parameters[key]
+    if key not in model.made:
+        model.made[key] = make()
+    return model.made[key]
 
 
 def numbered(kind: str) -> int:

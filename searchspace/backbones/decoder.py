@@ -22,7 +22,7 @@ from searchspace.checks import at_least, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Shape
-from searchspace.parts import Composite, Part, check_lanes, configured_below, in_order
+from searchspace.parts import Composite, Part, check_lanes, check_uses, configured_below, in_order
 from searchspace.registry import Blocks, Configured, Norm, Position, block_type, named, primitive
 from searchspace.rotation import check_position
 from searchspace.tree import Block
@@ -57,6 +57,7 @@ class DecoderConfig:
         self._check_width()
         check_position(self.position, self.body, "body")
         check_lanes({"body": self.body})
+        check_uses(self.body)
 
     @property
     def width_after(self) -> int:

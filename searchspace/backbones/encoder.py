@@ -33,7 +33,7 @@ from searchspace.checks import at_least, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
-from searchspace.parts import PROBE, Composite, Part, after, check_lanes, check_lengths, in_order
+from searchspace.parts import PROBE, Composite, Part, after, check_lanes, check_lengths, check_uses, in_order
 from searchspace.published import Published
 from searchspace.registry import Blocks, Norm, Position, named, primitive
 from searchspace.rotation import check_position
@@ -94,6 +94,7 @@ class EncoderConfig:
         check_lengths(self.body)
         check_position(self.position, self.body, "body")
         check_lanes({"body": self.body})
+        check_uses(self.body)
 
     def _check_outputs(self) -> None:
         if self.tokens and self.vocabulary is None:

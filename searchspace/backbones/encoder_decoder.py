@@ -24,7 +24,17 @@ from searchspace.checks import at_least, probability
 from searchspace.combinators.sequence import Stack
 from searchspace.contract import Context, Given
 from searchspace.cost import Cost, Shape
-from searchspace.parts import PROBE, Composite, Part, after, check_lanes, check_lengths, configured_below, in_order
+from searchspace.parts import (
+    PROBE,
+    Composite,
+    Part,
+    after,
+    check_lanes,
+    check_lengths,
+    check_uses,
+    configured_below,
+    in_order,
+)
 from searchspace.primitives.recurrence.directions import FINAL
 from searchspace.published import Published
 from searchspace.registry import Blocks, Configured, Norm, Position, named, primitive
@@ -71,6 +81,7 @@ class EncoderDecoderConfig:
         started = handed_over(self.encoder, self.decoder)
         finals = check_lanes({"encoder": self.encoder}) & {FINAL}
         check_lanes({"decoder": self.decoder}, {"memory", *finals})
+        check_uses((*self.encoder, *self.decoder))
         if any(_reads_memory(block) for block in configured_below(self.decoder)):
             return
         if not started:

@@ -14,7 +14,7 @@ from typing import Any
 
 from searchspace import registry
 from searchspace.errors import Problem, SpaceError, nearest
-from searchspace.language import constraints, documents, fitting, references, schema
+from searchspace.language import constraints, definitions, documents, fitting, references, schema
 from searchspace.language.constraints import QUANTITIES, Constraint
 from searchspace.language.documents import Document, Path_, Tagged, describe, path_text
 from searchspace.language.printing import render
@@ -82,6 +82,7 @@ class _Reading:
         self.document = document
         self.given = given
         self.problems: list[Problem] = []
+        self.definitions = definitions.Definitions(self)
         self.paths: dict[int, tuple[object, str]] = {}  # by identity; the node is kept so that its id is not reused
 
     def problem(self, message: str, path: Path_) -> Any:
@@ -99,7 +100,9 @@ class _Reading:
         return self.paths[id(node)][1] if id(node) in self.paths else ""
 
     def description(self, data: Any, path: Path_) -> Description:
+        self.definitions.read(data, path)
         root = self.root(data, path)
+        self.definitions.check_used()
         written = data.get("constraints") if isinstance(data, dict) else None
         bounds = constraints.read(self.document, written, (*path, "constraints"), self.problem)
         complete = not self.problems
@@ -122,7 +125,7 @@ class _Reading:
             near = nearest(kind, models) if isinstance(kind, str) else ""
             message = f"Expected a model, one of {', '.join(models)}, found {describe(kind)}.{near}"
             return self.problem(message, (*path, "kind"))
-        written = {k: v for k, v in data.items() if k not in ("kind", "constraints")}
+        written = {k: v for k, v in data.items() if k not in ("kind", "define", "constraints")}
         return self.fields(kind, self.completed(kind, written), path)
 
     def completed(self, kind: str, written: dict[str, Any]) -> dict[str, Any]:
@@ -147,6 +150,8 @@ class _Reading:
 
     def named(self, name: str, body: Any, path: Path_, role: Role) -> Block:
         known = registry.block_types(role)
+        if name == definitions.USE and role == "block" and not isinstance(body, dict):
+            return self.definitions.use(body, path)
         if name in known:
             return self.fields(name, self.body(known[name], body), path)
         if name in registry.block_types():

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from searchspace import registry
-from searchspace.language import schema
+from searchspace.language import definitions, schema
 from searchspace.language.constraints import Constraint
 from searchspace.tree import Block, Choice, Floats, Hole, Integers, Same, Value, kept
 
@@ -35,7 +35,11 @@ def render(root: Block, constraints: Iterable[Constraint] = (), *, defaults: boo
 
     `defaults` also writes the fields that are at their default.
     """
-    written: dict[str, Any] = {"kind": root.name} | _Printer(defaults).fields(root)
+    printer = _Printer(defaults)
+    written: dict[str, Any] = {"kind": root.name}
+    if defined := definitions.of(root):
+        written["define"] = {name: printer.blocks(blocks) for name, blocks in defined.items()}
+    written |= printer.fields(root)
     bounds = {constraint.quantity: _bound(constraint) for constraint in constraints}
     if bounds:
         written["constraints"] = bounds
@@ -82,6 +86,8 @@ class _Printer:
         return self._block(block) if self.defaults else _short(block)
 
     def _block(self, block: Block) -> Any:
+        if block.name == definitions.USE:
+            return {block.name: scalar(block.fields["name"])}
         written = self.fields(block)
         if not written:
             return block.name
@@ -120,7 +126,7 @@ class _Printer:
             rest = ("step", "log", "name", "each")
         defaults = {f.name: f.default for f in fields(hole)}
         for name in rest:
-            if getattr(hole, name) != defaults[name]:
+            if getattr(hole, name) != defaults[name] and not definitions.is_tie(hole.name if name == "name" else None):
                 written[name] = scalar(getattr(hole, name))
         tag = {Choice: "!choice", Integers: "!int", Floats: "!float"}[type(hole)]
         if written.keys() == {"options"}:

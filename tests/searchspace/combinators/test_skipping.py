@@ -138,6 +138,7 @@ POINTWISE = [
 def test_what_says_that_it_reads_each_position_by_itself_does(kind) -> None:
     one = (Block("feed_forward", {}),)
     inside = {"residual": {"norm": NORM, "of": one}, "sequence": {"of": one}, "parallel": {"of": (one, one)}}
+    inside["use"] = {"name": "shared", "of": one}
     fields = inside.get(kind.name, {})
     configured = configure(Block(kind.name, fields), Given(dim=DIM, causal=True), role=kind.role)
     assert pointwise(configured)

@@ -39,7 +39,8 @@ ROWS = [
     (name, row)
     for name, kind in KIND.items()
     for row in zoo.names()
-    if re.search(rf"^kind: {kind}$", zoo.path(row).read_text(encoding="utf-8"), re.MULTILINE)
+    if re.search(rf"^kind: {kind}$", text := zoo.text(row), re.MULTILINE)
+    and "\ndefine:" not in text  # the definitions of a space are its own
 ]
 _read: dict[str, Space] = {}
 
