@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from kernels.dispatch.sources import former_hash_of, hash_of
+from kernels.dispatch.sources import hash_of
 
 Value = bool | int | float | str
 Configuration = Mapping[str, Value]
@@ -120,11 +120,6 @@ class Implementation:
     def source(self) -> str:
         """The hash of the code that it runs; see `kernels.dispatch.sources`."""
         return hash_of(inspect.unwrap(self.call).__module__, *self.files)
-
-    @property
-    def former_source(self) -> str:
-        """The hash of the same code as former releases computed it, so that what they measured stays valid."""
-        return former_hash_of(inspect.unwrap(self.call).__module__, *self.files)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,8 @@
-"""The hash of the code that an implementation runs: a measurement is valid only for the code that was measured.
+"""The hash of code: a measurement is valid only for the code that was measured.
 
 The hash covers the computation. It leaves out comments, docstrings, import lines, the messages of exceptions, lists of
 module names, how a block relates to its paper, and the descriptions in `Operation` and `Implementation`, such as the
 values to choose from. So it stays the same if a file is moved, its text is rewritten, or a value is added.
-
-`former_sources.json` maps hashes that earlier releases wrote to the hash of the same code today: operation ->
-implementation -> {former hash: hash today}. With it, their tables, lock files and stored measurements stay valid.
-`scripts/former_sources.py` made the file.
-For operations of users, `former_hash_of` computes the hash that those releases computed.
 """
 
 from __future__ import annotations
@@ -15,81 +10,32 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-FORMER = Path(__file__).with_name("former_sources.json")
 DESCRIBING = {"register", "Operation", "Implementation"}
 TOLD = ("published",)  # keyword arguments that describe a block
 LEFT_OUT = ("ctx", "kind", "type_comment")  # fields of the syntax tree that change nothing
 
 
-class Hashed(Protocol):
-    """An `Implementation`: it has the hash of its code."""
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def former_source(self) -> str: ...
-
-
-def valid(source: str, implementation: Hashed) -> bool:
-    """Whether a measurement of code with the hash `source` is valid for `implementation` today."""
-    now = implementation.source
-    return source == now or now in _former().get(source, ()) or source == implementation.former_source
-
-
-@cache
-def _former() -> dict[str, set[str]]:
-    """The hashes today, by the former hash."""
-    found: dict[str, set[str]] = {}
-    for implementations in former_sources().values():
-        for renewed in implementations.values():
-            for former, now in renewed.items():
-                found.setdefault(former, set()).add(now)
-    return found
-
-
-def former_sources() -> dict[str, dict[str, dict[str, str]]]:
-    """Operation -> implementation -> {former hash: hash today}."""
-    return json.loads(FORMER.read_text(encoding="utf-8"))["operations"]
-
-
 @cache
 def hash_of(*modules: str) -> str:
-    """The hash of the code of some modules, 16 digits. The modules are not imported, but their packages are."""
-    sources = hashlib.sha256()
-    for module in modules:
-        found = importlib.util.find_spec(module)
-        assert found is not None and found.origin is not None, module
-        sources.update(code(Path(found.origin).read_text(encoding="utf-8")).encode())
-    return sources.hexdigest()[:16]
+    """The hash of the code of some modules, and of all modules of packages among them, 16 digits.
+
+    Their statements may be in any order and in any of the files. The modules are not imported, but their packages are.
+    """
+    texts = (path.read_text(encoding="utf-8") for module in modules for path in _files(module))
+    statements = sorted(statement for text in texts for statement in code(text).splitlines())
+    return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:16]
 
 
-@cache
-def former_hash_of(*modules: str) -> str:
-    """The hash that releases before the current algorithm computed: it covers imports and docstrings as well."""
-    sources = hashlib.sha256()
-    for module in modules:
-        found = importlib.util.find_spec(module)
-        assert found is not None and found.origin is not None, module
-        statements = ast.parse(Path(found.origin).read_text(encoding="utf-8")).body
-        sources.update("\n".join(ast.dump(each) for each in statements if not _described_then(each)).encode())
-    return sources.hexdigest()[:16]
-
-
-def _described_then(statement: ast.stmt) -> bool:
-    """What the former algorithm left out: constants that stand alone, and calls that describe implementations."""
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        return False
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return True
-    calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
-    return any(isinstance(called, ast.Name) and called.id in DESCRIBING for called in calls)
+def _files(module: str) -> Iterator[Path]:
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None, module
+    origin = Path(found.origin)
+    yield from origin.parent.rglob("*.py") if origin.name == "__init__.py" else [origin]
 
 
 def code(text: str) -> str:

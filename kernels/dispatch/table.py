@@ -1,10 +1,9 @@
 """A table of tuned problems and its file: which choice serves a problem, and why.
 
-The lookup tries in this order: the same problem; a bucket; the nearest tuned problem; the default of the operation. A
-bucket is a choice that serves a set of problems within a stated loss. It is used if its problems and the new one differ
-in no size by a factor of more than `BOUND`. The nearest problem must be within the same bound. Operation, dtype and
-flags must be equal. An implementation that is compiled for each shape serves only shapes that were tuned. A problem
-that was tuned gets its own choice or the default.
+The lookup tries in this order: the same problem; the nearest tuned problem; the default of the operation. The nearest
+problem must differ in no size by a factor of more than `BOUND`; operation, dtype and flags must be equal. An
+implementation that is compiled for each shape serves only shapes that were tuned. A problem that was tuned gets its own
+choice or the default.
 
 Each entry says where it was measured: the fingerprint of the device with its driver, torch and Triton, and on a CPU the
 number of threads. An entry that was measured elsewhere does not serve until `nas tune verify` has checked it here; then
@@ -16,20 +15,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.dispatch import limits
 from kernels.dispatch.device import Device
 from kernels.dispatch.registry import Choice, Operation, Problem
-from kernels.dispatch.sources import valid
 
 BOUND = 2.0  # the largest factor between a size and that of the tuned problem
 MISSES = ("default", "error")
-_ROW = dict.fromkeys(("operation", "device", "dtype", "implementation", "source"), limits.text)
-_ROW |= dict.fromkeys(("flags", "configuration"), limits.scalars)
 
 
 @dataclass(frozen=True)
@@ -46,16 +41,12 @@ class Where:
 
 @dataclass(frozen=True)
 class Served:
-    """A choice and why it was made: `exact`, `locked`, `bucket` or `near` (with the tuned problem), or `default`.
-
-    loss: how much slower than the best the choice of the bucket is at worst (0.03: three per cent).
-    """
+    """A choice and why it was made: `exact`, `locked` or `near` (with the tuned problem), or `default`."""
 
     choice: Choice
     why: str
     tuned: Problem | None = None
     milliseconds: float | None = None
-    loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,34 +61,12 @@ class Entry:
     checked: bool = False  # measured elsewhere, and found correct and not slower than the default here
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """The problems that one choice serves, each slower than its best by at most `loss` (0.03: three per cent).
-
-    The problems differ only in their sizes. source: the hash of the implementation's code when it was measured.
-    """
-
-    choice: Choice
-    problems: tuple[Problem, ...]
-    loss: float
-    source: str = ""
-    where: Where | None = None
-
-    def near(self, problem: Problem) -> tuple[float, Problem]:
-        """(distance to the nearest problem of the bucket, that problem)."""
-        return min(((distance(each, problem), each) for each in self.problems), key=lambda pair: pair[0])
-
-    def reaches(self, problem: Problem) -> bool:
-        """Whether neither the bucket's problems nor `problem` differ in a size by more than the bound."""
-        return span((*self.problems, problem)) <= BOUND
-
-
 class LockedMiss(LookupError):
     """A lock file has no entry for a problem, and it says that a miss is an error."""
 
 
 class Table:
-    """The tuned problems of one device, and the buckets for problems between them.
+    """The tuned problems of one device.
 
     miss: `default`, or `error` in a lock file that must serve everything. Raises ValueError if it is anything else.
     """
@@ -108,7 +77,6 @@ class Table:
         miss: str = "default",
         origin: str = "",
         locked: bool = False,
-        buckets: Iterable[Bucket] = (),
         here: Where | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
@@ -125,13 +93,8 @@ class Table:
         for entry in self.entries.values():
             if self.is_here(entry):
                 self._alike.setdefault(kind(entry.problem), []).append(entry)
-        self.buckets = [bucket for bucket in buckets if bucket.problems]
-        self._buckets: dict[tuple, list[Bucket]] = {}
-        for bucket in self.buckets:
-            if self.is_here(bucket):
-                self._buckets.setdefault(kind(bucket.problems[0]), []).append(bucket)
 
-    def is_here(self, measured: Entry | Bucket) -> bool:
+    def is_here(self, measured: Entry) -> bool:
         """Whether it was measured, or checked, where this process runs."""
         return self.here is None or measured.where is None or measured.where.is_same(self.here)
 
@@ -143,7 +106,7 @@ class Table:
     @property
     def operations(self) -> set[str]:
         """The names of the operations that the table may serve."""
-        return {known[0] for known in (*self._alike, *self._buckets)}
+        return {known[0] for known in self._alike}
 
     def serve(self, operation: Operation, problem: Problem) -> Served:
         """What serves `problem`, and why. Raises LockedMiss if nothing does and a miss is an error."""
@@ -154,7 +117,7 @@ class Table:
             why = "near" if entry.checked else "locked" if self.locked else "exact"
             return Served(entry.choice, why, problem, entry.milliseconds)
         if not is_known and self.miss != "error":
-            found = self._by_bucket(operation, problem) or self._near(operation, problem)
+            found = self._near(operation, problem)
             if found is not None:
                 return found
         if self.miss == "error":
@@ -198,16 +161,6 @@ class Table:
             parts.append(f"{there.threads} threads, not {here.threads}")
         return ", ".join(parts) or "on an unknown device"
 
-    def _by_bucket(self, operation: Operation, problem: Problem) -> Served | None:
-        """The bucket with the nearest problems, if `problem` is between them or within the bound."""
-        near = [(*bucket.near(problem), bucket) for bucket in self._buckets.get(kind(problem), [])]
-        for _, tuned, bucket in sorted(near, key=lambda each: each[0]):
-            if bucket.reaches(problem):
-                entry = Entry(tuned, bucket.choice, 0.0, bucket.source)
-                if _fault(operation, entry, problem) is None:
-                    return Served(bucket.choice, "bucket", tuned, loss=bucket.loss)
-        return None
-
     def _near(self, operation: Operation, problem: Problem) -> Served | None:
         alike = ((distance(each.problem, problem), each) for each in self._alike.get(kind(problem), []))
         near = sorted((pair for pair in alike if pair[0] <= math.log(BOUND)), key=lambda pair: pair[0])
@@ -220,7 +173,7 @@ class Table:
 def _fault(operation: Operation, entry: Entry, problem: Problem) -> str | None:
     """Why a choice is out of date or cannot run the problem; None if it is valid."""
     implementation = operation.implementations.get(entry.choice.implementation)
-    if implementation is not None and not valid(entry.source, implementation):
+    if implementation is not None and entry.source != implementation.source:
         return f"{operation.name} has changed since {entry.choice.implementation} was measured"
     if implementation is not None and implementation.builds and problem != entry.problem:
         return f"{entry.choice.implementation} is compiled for each shape, which takes seconds"
@@ -243,37 +196,33 @@ def distance(one: Problem, other: Problem) -> float:
     return max((abs(math.log(max(a, 1) / max(b, 1))) for (_, a), (_, b) in pairs), default=0.0)
 
 
-def span(problems: Sequence[Problem]) -> float:
-    """The largest factor between two values of a size."""
-    columns = zip(*([max(value, 1) for _, value in each.sizes] for each in problems), strict=True)
-    return max((max(column) / min(column) for column in columns), default=1.0)
-
-
 def read(path: Path, here: Device | None = None, threads: int | None = None, *, lock: bool = False) -> Table:
     """The table in a file. here, threads: the device and number of threads of this process; without `here`, entries
     serve wherever they were measured. lock: the file must be a lock file. Raises ValueError, naming the file, if it
     cannot be read.
     """
     try:
-        data = limits.load(path)
-        limits.check(data, {"entries": _listed}, "the file")
+        data = json.loads(path.read_text(encoding="utf-8"))
         _check_hash(data, lock)
-        if _listed(data.get("buckets", [])):
-            raise ValueError(f"'buckets' must be a list, but is {limits.short(data['buckets'])}")
-        about = {"devices": _devices(data), "here": here.to_dict() if here else {}, "load": _texts(data.get("load"))}
-        made = Where(_key(data.get("device")), data.get("threads") if type(data.get("threads")) is int else None)
+        made = Where((data.get("device") or {}).get("key", "unknown"), data.get("threads"))
+        fingerprints = [each for each in (data.get("device"), *data.get("devices", [])) if each]
+        about = {
+            "devices": {each["key"]: each for each in fingerprints},
+            "here": here.to_dict() if here else {},
+            "load": data.get("load", []),
+        }
         return Table(
             [_entry(row, made) for row in data["entries"]],
             data.get("miss", "default"),
             str(path),
             lock,
-            [_bucket(row, made) for row in data.get("buckets", [])],
             Where(here.key, threads) if here else None,
             about,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = limits.short(str(error)) if isinstance(error, KeyError) else str(error)[:500]
-        raise ValueError(f"{path} is not a table of tuned kernels: {type(error).__name__}: {why}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is not a table of tuned kernels: {type(error).__name__}: {str(error)[:500]}"
+        ) from error
 
 
 def _check_hash(data: Mapping[str, Any], lock: bool) -> None:
@@ -281,51 +230,33 @@ def _check_hash(data: Mapping[str, Any], lock: bool) -> None:
     is_lock = lock or "miss" in data
     if is_lock and not isinstance(data.get("sha256"), str):
         raise ValueError("it has no hash, so it is not a lock file, or was edited; make one with `nas tune lock`")
-    if data.get("sha256") not in (None, digest(data), former_digest(data)):
+    if data.get("sha256") not in (None, digest(data)):
         raise ValueError("it was changed after it was locked; lock again instead of editing it")
 
 
-def _devices(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The fingerprints in a file, by key."""
-    known = [data.get("device"), *(data["devices"] if isinstance(data.get("devices"), list) else [])]
-    return {each["key"]: each for each in known if isinstance(each, dict) and isinstance(each.get("key"), str)}
-
-
-def _key(device: Any) -> str:
-    return device["key"] if isinstance(device, dict) and isinstance(device.get("key"), str) else "unknown"
-
-
-def written(entries: Iterable[Entry], buckets: Iterable[Bucket] = (), **about: Any) -> str:
+def written(entries: Iterable[Entry], **about: Any) -> str:
     """The text of a table file; `about` describes its device and versions."""
-    data: dict[str, Any] = {
-        "entries": [
-            {
-                **_named(entry.problem),
-                "sizes": dict(entry.problem.sizes),
-                **_chosen(entry.choice),
-                "milliseconds": entry.milliseconds,
-                "source": entry.source,
-                **_measured_at(entry.where),
-                **({"checked": True} if entry.checked else {}),
-            }
-            for entry in entries
-        ],
-        "buckets": [
-            {
-                **_named(bucket.problems[0]),
-                "sizes": [dict(problem.sizes) for problem in bucket.problems],
-                **_chosen(bucket.choice),
-                "loss": bucket.loss,
-                "source": bucket.source,
-                **_measured_at(bucket.where),
-            }
-            for bucket in buckets
-        ],
-    }
-    whole = {**about, **data}
+    whole = {**about, "entries": [*map(_row, entries)]}
     if "miss" in about:  # a lock file, which serves the same choices everywhere
-        whole = {**about, "sha256": digest(whole), **data}
+        whole = {**about, "sha256": digest(whole), "entries": whole["entries"]}
     return json.dumps(whole, indent=1) + "\n"
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    problem, choice, where = entry.problem, entry.choice, entry.where
+    row = {
+        "operation": problem.operation,
+        "device": problem.device,
+        "dtype": problem.dtype,
+        "flags": dict(problem.flags),
+        "sizes": dict(problem.sizes),
+        "implementation": choice.implementation,
+        "configuration": dict(choice.configuration),
+        "milliseconds": entry.milliseconds,
+        "source": entry.source,
+    }
+    row |= {"measured": {"device": where.device, "threads": where.threads}} if where else {}
+    return row | ({"checked": True} if entry.checked else {})
 
 
 def digest(data: Mapping[str, Any]) -> str:
@@ -335,60 +266,10 @@ def digest(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def former_digest(data: Mapping[str, Any]) -> str:
-    """The hash of the choices alone, which former releases wrote."""
-    text = json.dumps([data["entries"], data.get("buckets", [])], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _texts(value: Any) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
-
-
-def _listed(value: Any) -> str | None:
-    return None if isinstance(value, list) else "a list"
-
-
-def _named(problem: Problem) -> dict[str, Any]:
-    return {
-        "operation": problem.operation,
-        "device": problem.device,
-        "dtype": problem.dtype,
-        "flags": dict(problem.flags),
-    }
-
-
-def _chosen(choice: Choice) -> dict[str, Any]:
-    return {"implementation": choice.implementation, "configuration": dict(choice.configuration)}
-
-
-def _problem(row: Mapping[str, Any], sizes: Mapping[str, int]) -> Problem:
-    return Problem(row["operation"], row["device"], row["dtype"], tuple(sizes.items()), tuple(row["flags"].items()))
-
-
-def _measured_at(where: Where | None) -> dict[str, Any]:
-    return {} if where is None else {"measured": {"device": where.device, "threads": where.threads}}
-
-
-def _where(row: Mapping[str, Any], otherwise: Where) -> Where:
-    """Where a row was measured; otherwise: the place that the file names for all rows."""
-    measured = row.get("measured")
-    if measured is None:
-        return otherwise
-    limits.check(measured, {"device": limits.text}, "'measured' of a row")
-    threads = measured.get("threads")
-    return Where(measured["device"], threads if type(threads) is int else None)
-
-
 def _entry(row: Mapping[str, Any], otherwise: Where) -> Entry:
-    limits.check(row, _ROW | {"sizes": limits.sizes, "milliseconds": limits.amount}, "an entry")
+    """The entry of a row of the file; otherwise: the place that the file names for all rows."""
+    sizes = tuple((name, int(size)) for name, size in row["sizes"].items())
+    problem = Problem(row["operation"], row["device"], row["dtype"], sizes, tuple(row["flags"].items()))
     choice = Choice.of(row["implementation"], row["configuration"])
-    where, checked = _where(row, otherwise), row.get("checked") is True
-    return Entry(_problem(row, row["sizes"]), choice, row["milliseconds"], row["source"], where, checked)
-
-
-def _bucket(row: Mapping[str, Any], otherwise: Where) -> Bucket:
-    limits.check(row, _ROW | {"sizes": limits.all_sizes, "loss": limits.amount}, "a bucket")
-    problems = tuple(_problem(row, sizes) for sizes in row["sizes"])
-    choice = Choice.of(row["implementation"], row["configuration"])
-    return Bucket(choice, problems, row["loss"], row["source"], _where(row, otherwise))
+    where = Where(row["measured"]["device"], row["measured"].get("threads")) if "measured" in row else otherwise
+    return Entry(problem, choice, float(row["milliseconds"]), row["source"], where, row.get("checked") is True)

@@ -7,7 +7,6 @@ from typing import Any
 
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Problem, operation
-from kernels.dispatch.sources import valid
 from nas.latency.runs import Run
 from tuner import problems
 
@@ -44,7 +43,7 @@ def _still(then: Mapping[str, Any]) -> bool:
             for kind, names in (("sizes", known.sizes), ("flags", known.flags))
         )
         serves = tuned.explain(known, Problem(known.name, then["device"], then["dtype"], sizes, flags)).choice
-        return str(serves) == then["choice"] and valid(then["source"], known.implementations[serves.implementation])
+        return str(serves) == then["choice"] and then["source"] == known.implementations[serves.implementation].source
     except (ValueError, LookupError):  # the operation, or one of its sizes, does not exist any more
         return False
 

@@ -6,13 +6,10 @@ serve it. Without a database they are kept in memory.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from kernels.dispatch import sources
@@ -37,25 +34,12 @@ RUNS = (  # what runs when a model does, and what times it
 
 @cache
 def code() -> str:
-    """A hash of the code that a latency depends on, twelve hexadecimal digits.
+    """A hash of the code that a latency depends on.
 
     It changes when a computation changes. It does not change with comments, docstrings, imports, the messages of
     errors, or the file that a function is in.
     """
-    return hash_of(path.read_text(encoding="utf-8") for module in RUNS for path in _files(module))
-
-
-def hash_of(texts: Iterable[str]) -> str:
-    """The hash of the statements of some source files, which may be in any order and in any of the files."""
-    statements = sorted(statement for text in texts for statement in sources.code(text).splitlines())
-    return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:12]
-
-
-def _files(module: str) -> Iterator[Path]:
-    found = find_spec(module)
-    assert found is not None and found.origin is not None, module
-    origin = Path(found.origin)
-    yield from origin.parent.rglob("*.py") if origin.name == "__init__.py" else [origin]
+    return sources.hash_of(*RUNS)
 
 
 @dataclass(frozen=True)

@@ -33,28 +33,13 @@ def test_names_this_processor_and_its_software():
     assert device.torch == torch.__version__
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"name": "another"},
-        {"capability": "9.0"},
-        {"units": 1000},
-        {"features": "0"},
-        {"driver": "1"},
-        {"torch": "0"},
-        {"triton": "0"},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_the_key_changes_with_what_changes_speed(change):
-    device = fingerprint()
-
-    assert replace(device, **change).key != device.key
+@pytest.mark.parametrize("name", ["name", "capability", "units", "features", "driver", "torch", "triton"])
+def test_the_key_changes_with_what_changes_speed(name):
+    assert replace(fingerprint(), **{name: "another"}).key != fingerprint().key
 
 
 def test_the_key_does_not_change_with_memory_that_firmware_took():
     device = fingerprint()
-
     assert replace(device, memory_bytes=device.memory_bytes - 4096).key == device.key
 
 

@@ -1,11 +1,8 @@
-"""Hashes of the code of implementations: what changes them, what does not, and hashes of former releases."""
+"""Hashes of code: what changes them, and what does not."""
 
 import pytest
 
-from kernels.dispatch import sources, tuned
-from kernels.dispatch.registry import operation, operations
-from kernels.dispatch.sources import code, former_sources, hash_of, valid
-from kernels.dispatch.table import Entry, Table
+from kernels.dispatch.sources import code, hash_of
 
 BEFORE = '''
 """Twice."""
@@ -70,37 +67,13 @@ def test_a_hash_covers_every_module():
     one, other = hash_of("kernels.rowwise.rows"), hash_of("kernels.rowwise.rows", "kernels.rowwise.softmax")
     assert one != other
     assert len(one) == 16
+    assert hash_of("kernels.rowwise") not in (one, other), "a package stands for all of its modules"
 
 
-def test_hashes_of_the_former_release_belong_to_the_code_of_now():
-    now = operations()
-    wrong = [
-        f"{name} {way}"
-        for name, ways in former_sources().items()
-        for way, renewed in ways.items()
-        if set(renewed.values()) != {now[name].implementations[way].source}
-    ]
-    assert not wrong, (
-        f"The code of these implementations is not what it was when {sources.FORMER.name} was made: "
-        f"{', '.join(wrong)}. If it computes something else, or is faster or slower, measurements of the former "
-        "release do not hold any more: delete the entries of these implementations. Only if the code does "
-        "the same, for example after a rename of a variable, replace the second hash of these entries by "
-        "`Implementation.source`."
-    )
-
-
-def test_a_table_of_the_former_release_still_serves():
-    found = operation("softmax")
-    blocked = found.implementations["blocked"]
-    problem = min(found.problems("cpu").values(), key=str)
-    choice = found.default_choice(problem).of("blocked", {"rows": 8})
-    for former in former_sources()["softmax"]["blocked"]:
-        assert former != blocked.source
-        assert valid(former, blocked)
-        assert not valid(former, found.implementations["triton"])
-        tuned.use("cpu", Table([Entry(problem, choice, 1.0, former)]))
-        try:
-            assert tuned.explain(found, problem).why == "exact"
-        finally:
-            tuned.use("cpu", None)
-    assert not valid("0123456789abcdef", blocked)
+def test_statements_may_be_in_any_file_and_in_any_order(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, texts in {"apart": ("x = 1\ny = 2\n", "z = 3\n"), "together": ("z = 3\ny = 2\n", "x = 1\n")}.items():
+        (tmp_path / name).mkdir()
+        for file, text in zip(("__init__.py", "more.py"), texts, strict=True):
+            (tmp_path / name / file).write_text(text)
+    assert hash_of("apart") == hash_of("together")
