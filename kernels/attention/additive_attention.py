@@ -122,11 +122,8 @@ def _(q: Tensor, k: Tensor, v: Tensor, weight: Tensor, keys: Tensor | None, caus
 
 
 @_backward.register_fake
-def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor, keys: Tensor | None, causal: bool,
-    out: Tensor, sums: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    return tuple(torch.empty_like(like) for like in (q, k, v, weight))  # type: ignore[return-value]
+def _(grad: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    return tuple(map(torch.empty_like, inputs[:4]))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -138,10 +138,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, kernel: str, causal:
 
 
 @_backward.register_fake
-def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None, kernel: str, causal: bool,
-    out: Tensor, totals: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 

@@ -252,19 +252,11 @@ def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any
 
 
 def _problems(device: str) -> dict[str, Problem]:
-    gpu = device == "cuda"
-    shapes = [(8, 32, 8, 16384, 128), (32, 16, 16, 16384, 64)] if gpu else [(8, 4, 4, 512, 16), (8, 8, 2, 2048, 64)]
-    made = {}
-    for N, H, G, P, D in shapes:
-        for gradients in (False, True):
-            made[f"N{N}-H{H}-G{G}-P{P}-D{D}{'-train' if gradients else ''}"] = Problem(
-                "packed_attention",
-                device,
-                "bfloat16" if gpu else "float32",
-                tuple(zip(SIZES, (N, H, G, P, P, D), strict=True)),
-                tuple(zip(FLAGS, (True, False, False, False, gradients), strict=True)),
-            )
-    return made
+    large, small = [(8, 32, 8, 16384, 128), (32, 16, 16, 16384, 64)], [(8, 4, 4, 512, 16), (8, 8, 2, 2048, 64)]
+    shapes = {
+        f"N{N}-H{H}-G{G}-P{P}-D{D}": (N, H, G, P, P, D) for N, H, G, P, D in (large if device == "cuda" else small)
+    }
+    return OPERATION.named(device, shapes, causal=True)
 
 
 OPERATION = register(

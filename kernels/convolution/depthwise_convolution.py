@@ -23,7 +23,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.compiled import compiled
 from kernels.dispatch.operators import flops_of, operator
 from kernels.dispatch.precision import computed
-from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register
+from kernels.dispatch.registry import Choice, Configuration, Implementation, Operation, Problem, register, registered
 from kernels.rowwise import rows as by_rows
 
 POSITIONS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # of a block on a CPU
@@ -198,20 +198,13 @@ def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any
 
 
 def named(
-    operation: str, sizes: tuple[str, ...], small: list[tuple[int, ...]], large: list[tuple[int, ...]]
+    operation: str, small: list[tuple[int, ...]], large: list[tuple[int, ...]]
 ) -> Callable[[str], dict[str, Problem]]:
     """Problems with these sizes, `small` on a CPU and `large` on a GPU, with and without gradients."""
 
     def problems(device: str) -> dict[str, Problem]:
-        gpu = device == "cuda"
-        dtype = "bfloat16" if gpu else "float32"
-        return {
-            f"{'x'.join(map(str, each))}{'-train' if learns else ''}": Problem(
-                operation, device, dtype, tuple(zip(sizes, each, strict=True)), (("gradients", learns),)
-            )
-            for each in (large if gpu else small)
-            for learns in (False, True)
-        }
+        shapes = large if device == "cuda" else small
+        return registered(operation).named(device, {"x".join(map(str, each)): each for each in shapes})
 
     return problems
 
@@ -290,7 +283,6 @@ OPERATION = register(
         inputs=_inputs,
         problems=named(
             "depthwise_convolution",
-            SIZES,
             small=[(4, 512, 256, 3), (1, 2048, 512, 9)],
             large=[(8, 2048, 4096, 4), (4, 8192, 1024, 9), (8, 4096, 1024, 31)],
         ),

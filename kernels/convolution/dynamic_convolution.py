@@ -226,7 +226,6 @@ OPERATION = register(
         inputs=_inputs,
         problems=named(
             "dynamic_convolution",
-            SIZES,
             small=[(4, 512, 256, 4, 7), (1, 2048, 512, 8, 31)],
             large=[(8, 2048, 1024, 16, 7), (8, 4096, 1024, 16, 31)],
         ),

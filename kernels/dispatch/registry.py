@@ -162,6 +162,20 @@ class Operation:
         named = tuple(zip(self.sizes, sizes, strict=True)), tuple(zip(self.flags, flags, strict=True))
         return Problem(self.name, device, dtype, *named)
 
+    def named(self, device: str, shapes: Mapping[str, tuple[int, ...]], **flags: Value) -> dict[str, Problem]:
+        """Problems with these sizes, without and with gradients (`-train`), by name; flags: those that are not False.
+
+        They are in bfloat16 on a GPU, and in float32 on a CPU.
+        """
+        dtype = "bfloat16" if device == "cuda" else "float32"
+        return {
+            f"{name}{'-train' if gradients else ''}": self.problem(
+                device, dtype, sizes, tuple({**flags, "gradients": gradients}.get(flag, False) for flag in self.flags)
+            )
+            for name, sizes in shapes.items()
+            for gradients in (False, True)
+        }
+
     def choices(self, problem: Problem) -> list[str]:
         """The names of the implementations that can run `problem`."""
         return [name for name, each in self.implementations.items() if each.refuses(problem) is None]

@@ -29,7 +29,6 @@ from kernels.dispatch.device import fingerprint
 from kernels.dispatch.mode import is_plain
 from kernels.dispatch.registry import THREADS, Choice, Operation, Problem, registered
 from kernels.dispatch.table import Served, Table, read
-from kernels.dispatch.traced import hint
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +185,15 @@ def _traced(
     known = tuple([(name, hint(size)) for name, size in sizes])
     named = None if config is None else (config.implementation, config.configuration)
     return bound(operation, _choice_of_trace(operation.name, device, dtype, known, flags, named))
+
+
+def hint(size: int) -> int:
+    """The value of a size, which may be a symbol, in this trace, without a guard on it; 1 if it depends on data."""
+    from torch.fx.experimental import symbolic_shapes
+
+    if hasattr(symbolic_shapes, "optimization_hint"):  # since torch 2.12
+        return symbolic_shapes.optimization_hint(size, fallback=1)
+    return symbolic_shapes.size_hint(size, fallback=1)  # type: ignore[attr-defined]
 
 
 def _choice_of_trace(name: str, device: str, dtype: str, sizes: Pairs, flags: Pairs, named: tuple | None) -> Choice:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kernels.attention.problems import HALF, shared_memory
 from kernels.dispatch.operators import operator
-from kernels.dispatch.registry import Configuration, Implementation, Problem, Value
+from kernels.dispatch.registry import Configuration, Implementation, Problem, Value, registered
 from kernels.rowwise import rows
 
 SIZES = ("batch", "heads", "positions", "features", "width")
@@ -91,9 +91,7 @@ def _shapes(q: Tensor, v: Tensor, normalised: bool) -> tuple[Tensor, Tensor, Ten
 
 
 @_chunked.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, state: Tensor | None, normalised: bool, *_: Any
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(q: Tensor, k: Tensor, v: Tensor, decay: Any, state: Any, normalised: bool, *_: Any) -> tuple[Tensor, ...]:
     return _shapes(q, v, normalised)
 
 
@@ -127,8 +125,8 @@ def _backward_shapes(q: Tensor, k: Tensor, v: Tensor, normalised: bool) -> tuple
 
 @_backward.register_fake
 def _(
-    d_out: Tensor, d_norm: Tensor | None, d_last: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
-    decay: Tensor | None, state: Tensor | None, normalised: bool, *_: Any,
+    d_out: Any, d_norm: Any, d_last: Any, q: Tensor, k: Tensor, v: Tensor, decay: Any, state: Any, normalised: bool,
+    *_: Any,
 ) -> tuple:  # fmt: skip
     return _backward_shapes(q, k, v, normalised)
 
@@ -208,24 +206,14 @@ def lean(problem: Problem) -> str | None:
     return "chunks" if held > 2**28 else None
 
 
-def named(operation: str, flags: tuple[tuple[str, Value], ...]) -> Callable[[str], dict[str, Problem]]:
-    """Shapes of retention on a GPU and of a laptop on a CPU; the flag `gradients` is added to `flags`."""
+def named(operation: str, **flags: Value) -> Callable[[str], dict[str, Problem]]:
+    """Shapes of retention on a GPU and of a laptop on a CPU; flags: those that are not False."""
 
     def problems(device: str) -> dict[str, Problem]:
-        gpu = device == "cuda"
         large = [(8, 32, 4096, 128, 128), (8, 32, 16384, 128, 128), (16, 16, 2048, 64, 64)]
-        shapes = large if gpu else [(8, 4, 256, 32, 32), (2, 4, 2048, 64, 64)]
-        return {
-            f"B{B}-H{H}-T{T}-F{F}-D{D}{'-train' if learns else ''}": Problem(
-                operation,
-                device,
-                "bfloat16" if gpu else "float32",
-                tuple(zip(SIZES, (B, H, T, F, D), strict=True)),
-                (*flags, ("gradients", learns)),
-            )
-            for B, H, T, F, D in shapes
-            for learns in (False, True)
-        }
+        shapes = large if device == "cuda" else [(8, 4, 256, 32, 32), (2, 4, 2048, 64, 64)]
+        named = {f"B{B}-H{H}-T{T}-F{F}-D{D}": (B, H, T, F, D) for B, H, T, F, D in shapes}
+        return registered(operation).named(device, named, **flags)
 
     return problems
 

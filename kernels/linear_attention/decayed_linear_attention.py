@@ -146,7 +146,7 @@ OPERATION = register(
             "triton": tiled(_triton),
         },
         inputs=_inputs,
-        problems=named("decayed_linear_attention", (("forgets", True), ("begun", False))),
+        problems=named("decayed_linear_attention", forgets=True),
         default=lambda problem: "chunks",
         sizes=SIZES,
         lean=lean,

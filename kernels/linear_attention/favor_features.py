@@ -262,17 +262,11 @@ def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any
 
 
 def _problems(device: str) -> dict[str, Problem]:
-    gpu = device == "cuda"
-    shapes = [(2**18, 64, 256), (2**17, 128, 256)] if gpu else [(2048, 16, 64), (8192, 64, 256)]
-    made = {}
-    for N, D, M in shapes:
-        for kind, H in (("positive", 1), ("periodic", 4)):
-            for gradients in (False, True):
-                name = f"{kind}-{N}x{D}-M{M}{'-train' if gradients else ''}"
-                sizes = tuple(zip(SIZES, (N, H, D, M), strict=True))
-                flags = tuple(zip(FLAGS, (kind, gradients), strict=True))
-                made[name] = Problem("favor_features", device, "bfloat16" if gpu else "float32", sizes, flags)
-    return made
+    shapes = [(2**18, 64, 256), (2**17, 128, 256)] if device == "cuda" else [(2048, 16, 64), (8192, 64, 256)]
+    found: dict[str, Problem] = {}
+    for kind, H in (("positive", 1), ("periodic", 4)):
+        found |= OPERATION.named(device, {f"{kind}-{N}x{D}-M{M}": (N, H, D, M) for N, D, M in shapes}, kind=kind)
+    return found
 
 
 OPERATION = register(

@@ -195,7 +195,7 @@ OPERATION = register(
             "triton": tiled(_triton, _refuses),
         },
         inputs=_inputs,
-        problems=named("linear_attention", (("causal", True), ("begun", False))),
+        problems=named("linear_attention", causal=True),
         default=lambda problem: "chunks",
         sizes=SIZES,
         lean=lean,

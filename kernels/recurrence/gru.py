@@ -146,18 +146,14 @@ def _flat(steps: Tensor) -> Tensor:
 
 
 @_forward.register_fake
-def _(
-    inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(inputs: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     T, N, B, H = *inputs.shape[:3], h.shape[2]
     past = h.new_empty((T if bias is not None else 0, N, B, H))
     return h.new_empty(T, N, B, H), inputs.new_empty(inputs.shape), past
 
 
 @_backward.register_fake
-def _(
-    grad_h: Tensor, hs: Tensor, opened: Tensor, past: Tensor, weight: Tensor, h: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _(grad_h: Any, hs: Any, opened: Tensor, past: Tensor, weight: Tensor, h: Tensor, *_: Any) -> tuple[Tensor, ...]:
     bias = h.new_empty((h.shape[0], h.shape[2]) if past.shape[0] else (0,))
     return opened.new_empty(opened.shape), weight.new_empty(weight.shape), bias, h.new_empty(h.shape)
 

@@ -157,12 +157,8 @@ def _(gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, mask: Tensor | None) 
 
 
 @_backward.register_fake
-def _(
-    grad_h: Tensor | None, grad_c: Tensor | None, opened: Tensor, weight: Tensor, h: Tensor, c: Tensor,
-    first_h: Tensor, first_c: Tensor, mask: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    made = (opened, weight, first_h, first_c)
-    return tuple(like.new_empty(like.shape) for like in made)  # type: ignore[return-value]
+def _(grad_h: Any, grad_c: Any, opened: Tensor, weight: Tensor, h: Any, c: Any, *first: Any) -> tuple[Tensor, ...]:
+    return tuple(like.new_empty(like.shape) for like in (opened, weight, *first[:2]))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:

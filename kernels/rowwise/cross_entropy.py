@@ -75,9 +75,7 @@ def _forward(
 
 
 @_forward.register_fake
-def _(
-    logits: Tensor, targets: Tensor, ignore: int, smoothing: float, how: str, block: int, num_warps: int
-) -> tuple[Tensor, Tensor]:
+def _(logits: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     loss = torch.empty(logits.shape[0], dtype=by_rows.wide(logits), device=logits.device)
     return loss, torch.empty_like(loss)
 
@@ -109,10 +107,7 @@ def _backward(
 
 
 @_backward.register_fake
-def _(
-    dloss: Tensor, logits: Tensor, targets: Tensor, lse: Tensor, ignore: int, smoothing: float,
-    how: str, block: int, num_warps: int,
-) -> Tensor:  # fmt: skip
+def _(dloss: Tensor, logits: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 
@@ -221,15 +216,8 @@ def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any
 
 
 def _problems(device: str) -> dict[str, Problem]:
-    gpu = device == "cuda"
-    sizes = [(8192, 32768), (4096, 131072)] if gpu else [(512, 256), (512, 8192), (256, 32768)]
-    return {
-        f"{rows}x{columns}{'-train' if gradients else ''}": OPERATION.problem(
-            device, "bfloat16" if gpu else "float32", (rows, columns), (gradients,)
-        )
-        for rows, columns in sizes
-        for gradients in (False, True)
-    }
+    large, small = [(8192, 32768), (4096, 131072)], [(512, 256), (512, 8192), (256, 32768)]
+    return OPERATION.named(device, {f"{N}x{C}": (N, C) for N, C in (large if device == "cuda" else small)})
 
 
 def fits(configuration: Configuration, problem: Problem) -> bool:

@@ -80,10 +80,7 @@ def _as(parameter: Tensor | None, x: Tensor) -> Tensor | None:
 
 
 @_forward.register_fake
-def _(
-    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float,
-    how: str, rows: int, num_warps: int, programs: int, step: int = 0,
-) -> Any:  # fmt: skip
+def _(x: Tensor, residual: Tensor | None, *_: Any) -> Any:
     return _results(x, residual)
 
 
@@ -118,10 +115,7 @@ def _backward(
 
 
 @_backward.register_fake
-def _(
-    dy: Tensor, dtotal: Tensor | None, x: Tensor, weight: Tensor | None, biased: bool, mean: Tensor, scale: Tensor,
-    how: str, rows: int, num_warps: int, programs: int, step: int = 0,
-) -> Any:  # fmt: skip
+def _(dy: Tensor, dtotal: Tensor | None, x: Tensor, weight: Tensor | None, biased: bool, *_: Any) -> Any:
     dtype = x.dtype if weight is None else weight.dtype
     dw = torch.empty(0 if weight is None else x.shape[-1], dtype=dtype, device=x.device)
     db = torch.empty(x.shape[-1] if biased else 0, dtype=dtype, device=x.device)

@@ -48,9 +48,7 @@ def _forward(
 
 
 @_forward.register_fake
-def _(
-    x: Tensor, weight: Tensor | None, eps: float, how: str, rows: int, num_warps: int, programs: int, step: int = 0
-) -> Any:
+def _(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     return y, torch.empty(by_rows.count(x), dtype=by_rows.wide(x), device=x.device)
 
@@ -74,10 +72,7 @@ def _backward(
 
 
 @_backward.register_fake
-def _(
-    dy: Tensor, x: Tensor, weight: Tensor | None, scale: Tensor, how: str, rows: int, num_warps: int, programs: int,
-    step: int = 0,
-) -> Any:  # fmt: skip
+def _(dy: Tensor, x: Tensor, weight: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     return dx, x.new_empty(0) if weight is None else torch.empty_like(weight)
 

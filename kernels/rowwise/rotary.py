@@ -136,15 +136,9 @@ def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any
 
 
 def _problems(device: str) -> dict[str, Problem]:
-    gpu = device == "cuda"
-    sizes = [(8, 32, 2048, 128), (1, 32, 16384, 128)] if gpu else [(8, 4, 128, 32), (2, 8, 512, 64), (1, 8, 2048, 64)]
-    return {
-        f"{'x'.join(map(str, size))}{'-train' if gradients else ''}": OPERATION.problem(
-            device, "bfloat16" if gpu else "float32", size, (gradients, "halves")
-        )
-        for size in sizes
-        for gradients in (False, True)
-    }
+    large, small = [(8, 32, 2048, 128), (1, 32, 16384, 128)], [(8, 4, 128, 32), (2, 8, 512, 64), (1, 8, 2048, 64)]
+    shapes = {"x".join(map(str, each)): each for each in (large if device == "cuda" else small)}
+    return OPERATION.named(device, shapes, layout="halves")
 
 
 def _fits(configuration: Configuration, problem: Problem) -> bool:

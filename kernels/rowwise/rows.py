@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.dispatch.registry import Configuration, Problem
+from kernels.dispatch.registry import Configuration, Problem, registered
 
 WIDEST = 65536  # columns that a program can hold: 64 numbers for each of 1,024 threads
 PER_THREAD = 64  # numbers of a row block that a thread may hold; with more, registers spill
@@ -120,18 +120,9 @@ def shapes(name: str, **flags: Any) -> Callable[[str], dict[str, Problem]]:
     """Named problems [N, C]: rows of a language model on a CPU, widths of 4k to 32k on a GPU."""
 
     def problems(device: str) -> dict[str, Problem]:
-        gpu = device == "cuda"
-        dtype = "bfloat16" if gpu else "float32"
-        sizes = (
-            [(8192, 1024), (8192, 4096), (4096, 8192), (2048, 32768)] if gpu else [(512, 64), (512, 256), (2048, 1024)]
-        )
-        return {
-            f"{rows}x{columns}{'-train' if gradients else ''}": Problem(
-                name, device, dtype, (("rows", rows), ("columns", columns)), (("gradients", gradients), *flags.items())
-            )
-            for rows, columns in sizes
-            for gradients in (False, True)
-        }
+        large, small = [(8192, 1024), (8192, 4096), (4096, 8192), (2048, 32768)], [(512, 64), (512, 256), (2048, 1024)]
+        sizes = {f"{rows}x{columns}": (rows, columns) for rows, columns in (large if device == "cuda" else small)}
+        return registered(name).named(device, sizes, **flags)
 
     return problems
 

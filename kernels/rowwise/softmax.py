@@ -43,7 +43,7 @@ def _forward(x: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> T
 
 
 @_forward.register_fake
-def _(x: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> Tensor:
+def _(x: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
@@ -64,7 +64,7 @@ def _backward(dy: Tensor, y: Tensor, how: str, rows: int, num_warps: int, step: 
 
 
 @_backward.register_fake
-def _(dy: Tensor, y: Tensor, how: str, rows: int, num_warps: int, step: int = 0) -> Tensor:
+def _(dy: Tensor, y: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(y, memory_format=torch.contiguous_format)
 
 

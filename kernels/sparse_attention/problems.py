@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention import problems as asked
-from kernels.dispatch.registry import Configuration, Problem
+from kernels.dispatch.registry import Configuration, Problem, registered
 from kernels.rowwise import rows
 
 SIZES = ("batch", "heads", "groups", "queries", "keys", "width", "rows", "columns", "listed")
@@ -119,25 +119,15 @@ def inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]
 
 def problems(device: str) -> dict[str, Problem]:
     """Lists of BigBird, one per head, and the fixed lists of a Sparse Transformer."""
-    gpu = device == "cuda"
-    dtype = "bfloat16" if gpu else "float32"
+    gpu, named = device == "cuda", registered("block_sparse_attention").named
     bigbird = [(8, 16, 4096, 64, 64), (2, 16, 16384, 128, 64)] if gpu else [(4, 4, 256, 16, 8), (4, 4, 1024, 32, 16)]
     fixed = [(4, 16, 8192, 64, 128, 32)] if gpu else [(4, 4, 512, 16, 64, 8)]
-    shapes: dict[str, tuple] = {}
-    for B, H, T, D, b in bigbird:
-        shapes[f"bigbird-B{B}-H{H}-T{T}-D{D}-b{b}"] = ((B, H, H, T, T, D, b, b, 8), "own", "keys")
-    for B, H, T, D, stride, summary in fixed:
-        listed = stride // summary + T // stride - 1
-        name = f"fixed-B{B}-H{H}-T{T}-D{D}-l{stride}-c{summary}"
-        shapes[name] = ((B, H, H, T, T, D, stride, summary, listed), "shared", "pairs")
+    own = {f"bigbird-B{B}-H{H}-T{T}-D{D}-b{b}": (B, H, H, T, T, D, b, b, 8) for B, H, T, D, b in bigbird}
+    shared = {
+        f"fixed-B{B}-H{H}-T{T}-D{D}-l{long}-c{c}": (B, H, H, T, T, D, long, c, long // c + T // long - 1)
+        for B, H, T, D, long, c in fixed
+    }
     return {
-        f"{name}{'-train' if gradients else ''}": Problem(
-            "block_sparse_attention",
-            device,
-            dtype,
-            tuple(zip(SIZES, sizes, strict=True)),
-            tuple(zip(FLAGS, (lists, allowed, False, "none", False, gradients), strict=True)),
-        )
-        for name, (sizes, lists, allowed) in shapes.items()
-        for gradients in (False, True)
+        **named(device, own, lists="own", allowed="keys", bias="none"),
+        **named(device, shared, lists="shared", allowed="pairs", bias="none"),
     }

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernels.dispatch.traced import hint
+from kernels.dispatch.tuned import hint
 
 _kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()  # by number: torch 2.11 takes no object as a constant
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 OF_TORCH = ("sdpa", "torch")  # implementations that are a function of PyTorch
-Choice = Configuration = Problem = Value = Any
+Choice = Configuration = Problem = Value = registered = Any
 
 
 class Implementation:
