@@ -12,7 +12,7 @@ from kernels.rowwise import rows
 from tuner.measure import correctness
 
 # Flags that no small named problem has.
-FLAGS = {"layer_norm": {"residual": True}, "linear_cross_entropy": {"bias": True}}
+FLAGS: dict[str, dict[str, Value]] = {"layer_norm": {"residual": True}, "linear_cross_entropy": {"bias": True}}
 FEW = {"batch": 2, "heads": 2, "groups": 1, "sequences": 3}
 COUNTS = ("batch", "rows", "length", "queries", "keys", "sequences")  # sizes that may be zero
 LONG, WIDE = 18, 6  # two tiles of the Triton kernels, the second one partly filled; a part of one tile

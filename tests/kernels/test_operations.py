@@ -19,6 +19,17 @@ from kernels.dispatch.registry import Choice, operation, operations
 from kernels.dispatch.table import Entry, Table
 from kernels.rowwise import rows
 
+# With everything that its kernels have code for.
+RICH = {
+    "attention": {"bias": "learned", "padded": True, "slopes": True, "dropout": True},
+    "block_sparse_attention": {"lists": "own", "allowed": "pairs", "bias": "learned", "padded": True},
+    "decayed_linear_attention": {"begun": True},
+    "decode_attention": {"padded": True, "lengths": True, "bias": True},
+    "linear_attention": {"begun": True},
+    "packed_attention": {"slopes": True, "dropout": True},
+}
+# Parameters of Triton's compiler, which its interpreter ignores.
+COMPILED = ("num_warps", "num_stages", "precision")
 # Tiles are never empty, and a pattern of blocks needs keys.
 NEVER = {("block_sparse_attention", "rows"), ("block_sparse_attention", "keys")}
 NAMES = list(operations())
@@ -120,6 +131,54 @@ def test_there_may_be_nothing(name, size):
         assert_near(results(call, args, kwargs), expected)
 
 
+def rich(name, **changes):
+    """The small problem with all flags of `RICH`."""
+    problem = small(name, **changes)
+    return replace(problem, flags=tuple((flag, RICH.get(name, {}).get(flag, value)) for flag, value in problem.flags))
+
+
+def corners(each, problem):
+    """All parameters at their least values, one at a time at its largest, and all at their largest; what can run."""
+    least, most = ({key: values[end] for key, values in each.parameters.items()} for end in (0, -1))
+    some = [least, *({**least, key: value} for key, value in most.items() if key not in COMPILED), most]
+    return [one for one in some if each.name != "triton" or "step" not in one or one["step"] == 0 or one["rows"] == 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_configuration_changes_the_result(name):
+    problem = rich(name, long=LONG)
+    args, kwargs = operation(name).inputs(problem, 0)
+    expected = results(operation(name).reference, args, kwargs)
+    for way in ways(problem):
+        each = operation(name).implementations[way]
+        for configuration in corners(each, problem) if each.parameters else ():
+            assert_near(results(functools.partial(each.call, **configuration), args, kwargs), expected)
+
+
+# Those with kernels of their own that read positions or rows by offsets.
+FAR = [name for name in NAMES if name not in ("linear_cross_entropy", "packed_attention", "lightweight_convolution")]
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_offsets_beyond_two_to_the_31_are_reached(name):
+    """Rows so far apart that a 32-bit offset would overflow; the memory between them is never used."""
+    sizes = {size: 1 for size in ("batch", "heads", "groups", "channels", "taps") if size in operation(name).sizes}
+    problem = small(name, "float16", long=3, **sizes)
+    args, kwargs = operation(name).inputs(problem, 0)
+    step, far = 2**30 + 8, []
+    memory = torch.empty(2 * step + 64 * len(args), dtype=torch.float16)
+    for place, x in enumerate(args):
+        if torch.is_tensor(x) and x.dtype == torch.float16 and x.ndim > 1 and x.shape[-2] == 3:
+            strides = [step if axis == x.ndim - 2 else 1 for axis in range(x.ndim)]
+            far.append(memory.as_strided(x.shape, strides, 64 * place).copy_(x.detach()).requires_grad_())
+        else:
+            far.append(x)
+    assert far[0] is not args[0] or far[1] is not args[1]
+    for way, call in ways(problem).items():
+        if way in ("blocked", "triton"):
+            torch.testing.assert_close(results(call, far, kwargs), results(call, args, kwargs))
+
+
 def leaves(arguments):
     """The same as leaves of autograd, which torch's checks and traces expect."""
 
@@ -149,9 +208,10 @@ CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_operators_keep_the_rules_of_torch(name):
-    args, kwargs = operation(name).inputs(small(name), 0)
-    checked, served = set(), operation(name).choices(small(name))
-    for way, call in ways(small(name)).items():
+    problem = rich(name)
+    args, kwargs = operation(name).inputs(problem, 0)
+    checked, served = set(), operation(name).choices(problem)
+    for way, call in ways(problem).items():
         with Recording() as recording:
             call(*args, **kwargs)
         for operator, arguments in recording.calls.items():
@@ -302,14 +362,39 @@ def test_a_configuration_that_is_none_is_told_the_nearest(name):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", NAMES)
 def test_what_nobody_tuned_can_run(name, device):
+    """Also problems of other dtypes and sizes, one size at a time."""
     found = operation(name)
-    for problem in found.problems(device).values():
-        assert problem.device == device
-        assert (set(dict(problem.sizes)), set(dict(problem.flags))) == (set(found.sizes), set(found.flags))
+    named = list(found.problems(device).values())
+    assert all((each.device, set(dict(each.flags))) == (device, set(found.flags)) for each in named)
+    others = [
+        replace(named[-1], dtype=dtype, sizes=tuple({**dict(named[-1].sizes), size: number}.items()))
+        for dtype in ("bfloat16", "float16", "float32")
+        for size in found.sizes
+        for number in (2, 72, 300, 5000)
+        if size not in ("groups", "heads")  # one is a multiple of the other
+    ]
+    for problem in (*named, *others):
         for each in found.implementations.values():
             if each.refuses(problem) is None:
                 found.check(Choice.of(each.name, each.default_for(problem)), problem)
         found.check(found.default_choice(problem), problem)
+
+
+# Before tuning: on a CPU, on a GPU; for the named problems.
+DEFAULTS = {
+    "attention": ("sdpa", "sdpa"),
+    "block_sparse_attention": ("gathered", "gathered"),
+    "decode_attention": ("matmul", "sdpa"),
+    "favor_features": ("torch", "torch"),
+    "rms_norm": ("torch", "torch"),
+}
+
+
+@pytest.mark.parametrize(("name", "chosen"), DEFAULTS.items(), ids=DEFAULTS)
+def test_what_runs_before_tuning(name, chosen):
+    found = operation(name)
+    for device, expected in zip(("cpu", "cuda"), chosen, strict=True):
+        assert {found.default_choice(each).implementation for each in found.problems(device).values()} == {expected}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ from torch import nn
 
 from kernels.attention.attention import OPERATION, attention, attention_reference, reach
 from kernels.attention.blocked import attention_blocked
-from kernels.attention.problems import EVERYWHERE, TILES, fits, suited
+from kernels.attention.problems import EVERYWHERE
 from kernels.attention.weight_dropout import dropped_of, kept
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice
@@ -53,24 +53,6 @@ def _options(case, heads, queries, length, dtype=torch.float64):
         "slopes": torch.rand(heads, dtype=dtype) if "slopes" in case else None,
         "scale": 0.7 if "scale" in case else None,
     }
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    ("heads", "groups", "queries", "length"), [(1, 1, 1, 1), (4, 2, 7, 7), (3, 1, 5, 33), (2, 2, 1, 9)]
-)
-def test_equals_its_definition(heads, groups, queries, length, causal, biased, masked):
-    torch.default_generator.manual_seed(0)
-    q, k, v = _heads(2, heads, queries, 6), _heads(2, groups, length, 6), _heads(2, groups, length, 6)
-    options = {
-        "causal": causal,
-        "bias": torch.randn(heads, queries, length) if biased else None,
-        "keys": torch.rand(2, length) < 0.5 if masked else None,
-        "scale": 0.7 if biased else None,
-    }
-    _agree(attention(q, k, v, **options), attention_reference(q, k, v, **options), (q, k, v))
 
 
 CASES = ["", "causal", "window", "causal window", "keys bias", "causal slopes keys", "window bias scale causal"]
@@ -177,46 +159,6 @@ def test_dropout_follows_the_generator_of_torch():
     assert not torch.equal(outs[0], outs[2])
 
 
-def _corners():
-    """Each size of a tile alone at its largest value; all parameters at their smallest and at their largest one.
-
-    The interpreter ignores the compiler's parameters (warps, stages, precision), so they have no cases of their own.
-    """
-    assert all(SMALL[name] == values[0] for name, values in TILES.items())
-    yield pytest.param(SMALL, id="small")
-    for name in ("block_q", "block_k", "backward_own", "backward_step"):
-        yield pytest.param({**SMALL, name: TILES[name][-1]}, id=f"{name}={TILES[name][-1]}")
-    yield pytest.param({name: values[-1] for name, values in TILES.items()}, id="largest")
-
-
-@needs_triton
-@pytest.mark.parametrize("tiles", list(_corners()))
-def test_no_tile_changes_the_result(tiles):
-    torch.default_generator.manual_seed(0)
-    q, k, v = _heads(1, 1, 19, 4, dtype=torch.float32), *(_heads(1, 1, 21, 4, dtype=torch.float32) for _ in range(2))
-    expected = attention_reference(q.double(), k.double(), v.double(), causal=True)
-    _agree(_call("triton", q, k, v, tiles, causal=True), expected, (q, k, v), 100 * 2**-24)
-
-
-@needs_triton
-@pytest.mark.parametrize(
-    ("width", "dtype"), [(1, torch.float16), (16, torch.bfloat16), (40, torch.float16), (256, torch.bfloat16)], ids=str
-)
-def test_tiles_in_half_precision_are_near_the_definition(width, dtype):
-    torch.default_generator.manual_seed(0)
-    q, k, v = (_heads(1, 2, length, width, dtype=dtype) for length in (17, 20, 20))
-    found = _call("triton", q, k, v, SMALL, causal=True)
-    assert found.dtype == dtype
-    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    expected = attention_reference(*wide, causal=True)
-    weights = torch.randn_like(expected)
-    near = torch.autograd.grad((found.double() * weights).sum(), (q, k, v))
-    exact = torch.autograd.grad((expected * weights).sum(), wide)
-    for one, other in zip((found, *near), (expected, *exact), strict=True):
-        # Weights, results and gradients are rounded to the dtype, each a few times.
-        assert (one - other).abs().max() <= 8 * torch.finfo(dtype).eps * other.abs().max()
-
-
 @needs_triton
 def test_a_row_without_keys_has_a_sum_of_nothing():
     from kernels.attention.attention_triton import attention_triton
@@ -243,29 +185,6 @@ def test_more_queries_than_keys_leave_the_first_ones_nothing_in_reach():
         found = _call(name, q, k, v, settings, window=(2, 2))
         assert not found[:, :, :19].any()
         _agree(found, attention_reference(q, k, v, window=(2, 2)), (q, k, v), 100 * 2**-24)
-
-
-@pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
-def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart(name):
-    step = 2**30 + 8
-    rows = torch.as_strided(torch.empty(2 * step + 4, dtype=torch.bfloat16), (1, 1, 3, 4), (0, 0, step, 1))
-    rows.copy_(torch.randn(1, 1, 3, 4))  # the memory between them is never used
-    torch.testing.assert_close(_call(name, rows, rows, rows), attention_reference(rows, rows, rows))
-
-
-@pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
-def test_is_an_operator_of_torch(name):
-    torch.default_generator.manual_seed(0)
-    q, k, v = (_heads(1, 2, 5, 4, dtype=torch.float32) for _ in range(3))
-    bias = torch.randn(2, 5, 5, requires_grad=True)
-    if name == "blocked":
-        operator, settings = torch.ops.tessera.blocked_attention, (2, 0, 0.5, 2**22, 2, 1)
-    else:
-        import kernels.attention.attention_triton  # noqa: F401
-
-        tiles = [16, 16, 4, 1]
-        operator, settings = torch.ops.tessera.tiled_attention, (2, 0, 0.5, 2**22, "ieee", tiles, tiles)
-    torch.library.opcheck(operator, (q, k, v, None, bias, None, torch.tensor([3]), None, None, *settings))
 
 
 class _Model(nn.Module):
@@ -316,29 +235,6 @@ def test_serves_a_window_without_a_matrix_and_the_rest_by_torch():
     assert OPERATION.default_choice(windowed).implementation == "blocked"
     assert plain["reach"] == 4
     assert windowed["reach"] == 3
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_has_inputs_for_its_problems(device):
-    for problem in OPERATION.problems(device).values():
-        assert "sdpa" in OPERATION.choices(problem)
-        if device == "cpu":
-            (q, k, _), options = OPERATION.inputs(problem, 0)
-            assert (q.shape[2], k.shape[1]) == (problem["queries"], problem["groups"])
-            with tuned.asked() as found:
-                attention(q, k, k, **options)
-            assert list(found) == [problem]
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("width", [16, 64, 72, 128, 256])
-def test_suited_tiles_fit_a_hopper(width, dtype):
-    sizes = (2, 4, 4, 1000, 1000, width, 1000)
-    problem = OPERATION.problem("cuda", dtype, sizes, (True, False, False, "none", False, False, True))
-    for tiles in (suited(problem), EVERYWHERE):
-        assert fits(tiles, problem)
-        assert all(tiles[name] in TILES[name] for name in TILES)
-    assert not fits({**EVERYWHERE, "block_q": 256, "block_k": 128, "num_stages": 4}, problem) or width < 64
 
 
 def test_says_who_refuses_what():

@@ -1,11 +1,9 @@
 """One step of decoding equals the definition of attention, with all implementations and a partly filled cache."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from kernels.attention.decode_attention import OPERATION, SPLITS, TILES, _fits, _suited, decode_attention
+from kernels.attention.decode_attention import OPERATION, decode_attention
 from kernels.attention.decode_attention import decode_attention_reference as reference
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice
@@ -73,60 +71,6 @@ def test_the_newest_keys_may_lie_apart(name, biased):
         with tuned.asked() as problems:
             decode_attention(q, k, v, **options)
     assert [problem["keys"] for problem in problems] == [19]
-
-
-def _corners():
-    base = {"block_k": 16, "splits": 2, "num_warps": 4, "num_stages": 1, "precision": "ieee"}
-    yield base
-    for name in ("block_k", "splits"):
-        yield from ({**base, name: value} for value in {TILES[name][0], TILES[name][-1]} - {base[name]})
-    for end in (0, -1):  # of the compiler's parameters at once, because the interpreter ignores them
-        yield {**base, **{name: TILES[name][end] for name in ("num_warps", "num_stages", "precision")}}
-
-
-@needs_triton
-@pytest.mark.parametrize("tiles", list(_corners()), ids=str)
-def test_no_tile_changes_the_result(tiles):
-    torch.default_generator.manual_seed(0)
-    q, k, v = _heads(1, 2, 1, 5, dtype=torch.float32), *(_heads(1, 1, 40, 5, dtype=torch.float32) for _ in range(2))
-    _agree(_call("triton", q, k, v, tiles), reference(q, k, v), (q, k, v), 100 * 2**-24)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", WAYS)
-def test_half_precision_is_near_the_definition(name, dtype):
-    torch.default_generator.manual_seed(0)
-    q, k, v = torch.randn(2, 4, 1, 16).to(dtype), *(torch.randn(2, 2, 50, 16).to(dtype) for _ in range(2))
-    found, expected = _call(name, q, k, v), reference(q.double(), k.double(), v.double())
-    assert found.dtype == dtype
-    # Queries, scores, weights and results are rounded.
-    assert (found - expected).abs().max() <= 8 * torch.finfo(dtype).eps * expected.abs().max()
-
-
-@needs_triton
-def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart():
-    step = 2**30 + 8
-    rows = torch.as_strided(torch.empty(2 * step + 4, dtype=torch.bfloat16), (1, 1, 3, 4), (0, 0, step, 1))
-    rows.copy_(torch.randn(1, 1, 3, 4))  # the memory between them is never used
-    q = rows[:, :, :1]
-    found, expected = _call("triton", q, rows, rows), reference(q, rows, rows)
-    torch.testing.assert_close(found, expected, atol=4 * 2**-8, rtol=0)
-
-
-def test_has_inputs_for_its_problems():
-    for problem in OPERATION.problems("cpu").values():
-        (q, k, v), options = OPERATION.inputs(problem, 0)
-        with tuned.asked() as found:
-            decode_attention(q, k, v, **options)
-        assert list(found) == [problem]
-        assert OPERATION.default_choice(problem).implementation == "matmul"
-    for problem in OPERATION.problems("cuda").values():
-        tiles = {**OPERATION.implementations["triton"].default, **_suited(problem)}
-        assert tiles["splits"] in SPLITS
-        assert _fits(tiles, problem)
-        assert OPERATION.default_choice(problem).implementation == "sdpa"
-        wide = replace(problem, dtype="float32")
-        assert OPERATION.default_choice(wide).implementation == "matmul"
 
 
 def test_refuses_more_than_one_query_and_a_gpu_where_there_is_none():

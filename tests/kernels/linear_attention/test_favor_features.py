@@ -1,6 +1,5 @@
 """Random features equal their definition; the tests of primitives check what they approximate."""
 
-import itertools
 import math
 
 import pytest
@@ -8,14 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice
 from kernels.linear_attention.favor_features import (
     KINDS,
     OPERATION,
-    TILES,
-    _fits,
-    _suited,
     favor_features,
     favor_features_reference,
 )
@@ -72,27 +67,6 @@ def test_the_definition_is_the_formula():
     assert not maxima.any()
 
 
-# The first and the last value of each parameter; all four combinations of the two that share a tile.
-CORNERS = [
-    {"rows": rows, "step": step, "num_warps": warps, "precision": precision}
-    for (rows, step), (warps, precision) in zip(
-        itertools.product((TILES["rows"][0], TILES["rows"][-1]), (TILES["step"][0], TILES["step"][-1])),
-        itertools.product((TILES["num_warps"][0], TILES["num_warps"][-1]), TILES["precision"]),
-        strict=True,
-    )
-]
-
-
-@needs_triton
-@pytest.mark.parametrize("tiles", CORNERS, ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_tile_changes_the_result(kind, tiles):
-    torch.default_generator.manual_seed(0)
-    x, W = torch.randn(2, 2, 19, 21, requires_grad=True), torch.randn(2, 18, 21)
-    found, expected = _both("triton", x, W, tiles, kind=kind, scale=0.3)
-    torch.testing.assert_close(found, expected, atol=64 * 2**-24, rtol=64 * 2**-24)
-
-
 @needs_triton
 @pytest.mark.parametrize("shape", [(1, 1), (7, 40), (2, 3, 17), (2, 1, 2, 5, 4)], ids=str)
 def test_tiles_take_rows_of_any_shape(shape):
@@ -100,35 +74,6 @@ def test_tiles_take_rows_of_any_shape(shape):
     x, W = torch.randn(shape, requires_grad=True), torch.randn(3, shape[-1])
     found, expected = _both("triton", x, W)
     torch.testing.assert_close(found, expected, atol=64 * 2**-24, rtol=64 * 2**-24)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", WAYS)
-def test_half_precision_has_features_of_float32(name, dtype, kind):
-    torch.default_generator.manual_seed(0)
-    x, W = torch.randn(2, 9, 16).to(dtype).requires_grad_(), torch.randn(12, 16)
-    features, maxima, gradient = _results(_call(name, x, W, kind=kind, scale=0.5), x)
-    assert features.dtype == maxima.dtype == torch.float32
-    exact = x.detach().double().requires_grad_()
-    expected = _results(favor_features_reference(exact, W.double(), kind=kind, scale=0.5), exact)
-    torch.testing.assert_close([features.double(), maxima.double()], expected[:2], atol=1e-5, rtol=1e-5)
-    assert gradient.dtype == dtype
-    assert (gradient - expected[2]).abs().max() <= 2 * torch.finfo(dtype).eps * expected[2].abs().max()
-
-
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("name", WAYS)
-def test_takes_any_layout_and_no_rows(name, own):
-    torch.default_generator.manual_seed(0)
-    x = torch.randn(2, 5, 3, 8)[..., ::2].transpose(1, 2).requires_grad_()  # heads next to each other in memory
-    W = torch.randn(3, 12, 4)[:, ::2] if own else torch.randn(4, 6).T
-    found, expected = _both(name, x, W)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    features, maxima = _call(name, x[:, :, :0], W)
-    assert (features.shape, maxima.shape) == ((2, 3, 0, 6), (2, 3, 0, 1))
-    (gradient,) = torch.autograd.grad(_call(name, x, W)[0], x, torch.ones(()).expand(2, 3, 5, 6))
-    torch.testing.assert_close(gradient, torch.autograd.grad(favor_features_reference(x, W)[0].sum(), x)[0])
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -139,38 +84,6 @@ def test_nothing_overflows_where_exponents_are_large(name):
     assert (features.amax(1) == 1).all()
     torch.testing.assert_close(maxima[:, 0], torch.tensor([750.0, 1e3 - 1e6, 0.0]))
     assert gradient.isfinite().all()
-
-
-@needs_triton
-def test_offsets_beyond_two_to_the_31_are_reached():
-    rows, stride = 3, 2**30
-    near, W = torch.randn(rows, 4, dtype=torch.float16), torch.randn(5, 4)
-    far = torch.empty((rows - 1) * stride + 4, dtype=torch.float16).as_strided((rows, 4), (stride, 1))
-    far.copy_(near)  # the memory between them is never used
-    found = _results(_call("triton", far.requires_grad_(), W), far)
-    torch.testing.assert_close(found, _results(_call("triton", near.requires_grad_(), W), near))
-
-
-@pytest.mark.parametrize("name", ["blocked", TRITON])
-def test_is_an_operator_of_torch(name):
-    x, W = torch.randn(2, 5, 4, requires_grad=True), torch.randn(2, 3, 4)
-    settings = (name, 256, 0, 0, "") if name == "blocked" else (name, 16, 16, 2, "ieee")
-    torch.library.opcheck(torch.ops.tessera.favor_features, (x, W, 0.5, "periodic", *settings))
-
-
-@pytest.mark.parametrize("config", [None, Choice.of("blocked")], ids=str)
-def test_traces_through_the_launcher(config):
-    torch._dynamo.reset()
-    x, W = torch.randn(2, 5, 4, requires_grad=True), torch.randn(3, 4)
-
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            return favor_features(x, W, scale=0.5, config=config)
-
-    expected = _results(favor_features_reference(x, W, scale=0.5), x)
-    compiled = torch.compile(Model(), backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(_results(compiled(x), x), expected)
-    torch.testing.assert_close(_results(torch.export.export(Model(), (x,)).module()(x), x), expected)
 
 
 @pytest.mark.parametrize("config", [None, Choice.of("blocked")], ids=str)
@@ -185,30 +98,6 @@ def test_mixed_precision_does_not_round_exponents(config):
 def test_counts_the_product_as_torch_does(name):
     x, W = torch.randn(2, 3, 5, 4, requires_grad=True), torch.randn(3, 6, 4)
     assert count_flops(lambda: _call(name, x, W)[0]) == count_flops(lambda: _call("torch", x, W)[0])
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_has_inputs_for_its_problems(device):
-    for problem in OPERATION.problems(device).values():
-        assert OPERATION.default_choice(problem) == Choice.of("torch")
-        for each in OPERATION.implementations.values():
-            if each.refuses(problem) is None:
-                OPERATION.check(Choice.of(each.name, each.default_for(problem)), problem)
-        if device == "cpu":
-            args, options = OPERATION.inputs(problem, 0)
-            with tuned.asked() as found:
-                favor_features(*args, **options)
-            assert list(found) == [problem]
-
-
-@pytest.mark.parametrize("width", [16, 64, 256])
-@pytest.mark.parametrize("features", [1, 64, 256, 266, 1024])
-def test_suited_tiles_fit_a_hopper(features, width):
-    problem = OPERATION.problem("cuda", "bfloat16", (4096, 1, width, features), ("positive", True))
-    tiles = _suited(problem)
-    assert _fits(tiles, problem)
-    assert all(value in TILES[name] for name, value in tiles.items())
-    assert _fits(OPERATION.implementations["triton"].default, problem)
 
 
 def test_says_what_does_not_fit():

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from kernels.dispatch.registry import Choice
-from kernels.rowwise.rms_norm import OPERATION, rms_norm, rms_norm_reference
+from kernels.rowwise.rms_norm import OPERATION
 
 FUSED = [name for name in OPERATION.implementations if name not in ("torch", "compiled")]
 
@@ -38,14 +38,6 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("implementation", FUSED)
-def test_reads_any_layout(implementation, layout):
-    x = layout(torch.randn(3, 4, 18, dtype=torch.float64)).detach().requires_grad_()
-    weight = torch.randn(x.shape[-1], dtype=torch.float64, requires_grad=True)
-    torch.testing.assert_close(*both(x, weight, implementation), atol=1e-12, rtol=1e-12)
-
-
 @pytest.mark.parametrize(("rows", "programs"), [(1, 2), (2, 3), (16, 1), (4, 100)])
 def test_programs_share_the_rows_for_the_gradient_of_the_gain(rows, programs):
     x = torch.randn(13, 5, dtype=torch.float64, requires_grad=True)
@@ -59,13 +51,6 @@ def test_statistics_of_half_precision_are_those_of_float32(implementation):
     x = torch.full((2, 4096), 300.0, dtype=torch.float16)  # the sum of squares overflows float16
     each = OPERATION.implementations[implementation]
     assert torch.equal(each.call(x, None, 1e-6, **each.default), torch.ones_like(x))
-
-
-def test_a_configuration_at_the_call_is_checked():
-    x = torch.randn(4, 8)
-    torch.testing.assert_close(rms_norm(x, config=Choice.of("blocked", {"rows": 8})), rms_norm_reference(x))
-    with pytest.raises(ValueError, match="rows must be one of"):
-        rms_norm(x, config=Choice.of("blocked", {"rows": 7}))
 
 
 def test_a_row_too_wide_for_a_program_is_left_to_others():

@@ -6,12 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from kernels.attention.attention import attention_reference
-from kernels.attention.problems import EVERYWHERE, TILES, fits
+from kernels.attention.problems import EVERYWHERE
 from kernels.dispatch import tuned
-from kernels.dispatch.registry import Choice
 from kernels.rowwise.rows import triton_is_here
 from kernels.sparse_attention.block_sparse_attention import (
     OPERATION,
@@ -20,7 +18,7 @@ from kernels.sparse_attention.block_sparse_attention import (
     by_distance,
     distances,
 )
-from kernels.sparse_attention.problems import FLAGS, TOGETHER, suited
+from kernels.sparse_attention.problems import FLAGS
 from searchspace.testing import count_flops, peak_bytes
 
 needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")
@@ -141,54 +139,6 @@ def test_a_bias_gathers_the_gradients_of_all_that_share_it(axes):
     _agree(_call("triton", q, k, v, blocks, **options), expected, (q, bias), ROUNDED)
 
 
-SMALLEST, LARGEST = ({name: values[end] for name, values in TILES.items()} for end in (0, -1))
-CORNERS = {
-    "smallest": SMALLEST,
-    "largest": LARGEST,
-    "many queries, few keys": {**SMALLEST, "block_q": LARGEST["block_q"], "backward_own": LARGEST["backward_own"]},
-    "few queries, many keys": {**LARGEST, "block_q": SMALLEST["block_q"], "backward_own": SMALLEST["backward_own"]},
-}
-
-
-@needs_triton
-@pytest.mark.parametrize("tiles", CORNERS.values(), ids=CORNERS)
-def test_no_tile_changes_the_result(tiles):
-    torch.default_generator.manual_seed(0)
-    q, k, v = _heads(1, 1, 19, 4, dtype=torch.float32), *(_heads(1, 1, 20, 4, dtype=torch.float32) for _ in range(2))
-    blocks, bias = _lists(1, 1, 2, 2, 2), _heads(1, 1, 1, 18, 34, dtype=torch.float32)
-    options = {"rows": 18, "columns": 17, "bias": bias}
-    wide = block_sparse_attention_reference(*(x.double() for x in (q, k, v)), blocks, **options)
-    _agree(_call("triton", q, k, v, blocks, **options, settings=tiles), wide, (q, k, v, bias), ROUNDED)
-
-
-@pytest.mark.parametrize("together", TOGETHER["together"])
-def test_passes_of_any_size_give_the_same(together):
-    args, options = _case(
-        29, 17, 3, 4, 2, own=True, apart=False, masked=True, padded=True, biased=True, groups=1, seed=3
-    )
-    expected = block_sparse_attention_reference(*args, **options)
-    found = _call("blocked", *args, **options, settings={"together": together})
-    _agree(found, expected, _inputs(args, options))
-
-
-@pytest.mark.parametrize(("dtype", "width"), [(torch.float16, 16), (torch.bfloat16, 1), (torch.bfloat16, 256)], ids=str)
-@pytest.mark.parametrize("name", WAYS)
-def test_half_precision_is_near_the_definition(name, dtype, width):
-    torch.default_generator.manual_seed(0)
-    q, k, v = (_heads(1, 2, 20, width, dtype=dtype) for _ in range(3))
-    blocks = _lists(1, 2, 4, 5, 3)
-    found = _call(name, q, k, v, blocks, rows=5, columns=4)
-    assert found.dtype == dtype
-    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    expected = block_sparse_attention_reference(*wide, blocks, rows=5, columns=4)
-    weights = torch.randn_like(expected)
-    near = torch.autograd.grad((found.double() * weights).sum(), (q, k, v))
-    exact = torch.autograd.grad((expected * weights).sum(), wide)
-    for one, other in zip((found, *near), (expected, *exact), strict=True):
-        # Weights, results and gradients are rounded to the dtype, each a few times.
-        assert (one - other).abs().max() <= 8 * torch.finfo(dtype).eps * other.abs().max()
-
-
 def _definition_by_pairs(q, k, v, blocks, rows, columns, allowed):
     """One softmax for each query over the set of its keys, in plain Python."""
     out = torch.zeros_like(q)
@@ -241,62 +191,6 @@ def test_a_block_listed_again_is_read_once_where_it_is_allowed_once(name):
     torch.testing.assert_close(found, attention_reference(q, k, v), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_takes_any_layout_and_nothing_at_all(name):
-    torch.default_generator.manual_seed(0)
-    parts = torch.randn(2, 20, 3, 4, 2)[..., 0].unbind(2)  # three [B, T, H] next to each other, with a stride of two
-    q, k, v = (x.transpose(1, 2)[..., None].expand(-1, -1, -1, 4) for x in parts)  # a stride of 0 as well
-    blocks = _lists(1, 1, 4, 7, 6)[..., ::2]
-    options = {"rows": 5, "columns": 3, "allowed": (torch.rand(1, 1, 4, 5, 18) < 0.7)[..., ::2]}
-    found = _call(name, q, k, v, blocks, **options)
-    expected = block_sparse_attention_reference(q, k, v, blocks, **options)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    assert _call(name, q[:0], k[:0], v[:0], blocks, **options).shape == q[:0].shape
-    options["allowed"] = options["allowed"][:, :, :0]
-    assert _call(name, q[:, :, :0], k, v, blocks[:, :, :0], **options).shape == q[:, :, :0].shape
-
-
-@pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
-def test_finds_keys_that_lie_more_than_two_thousand_million_numbers_apart(name):
-    step = 2**30 + 8
-    rows = torch.as_strided(torch.empty(2 * step + 4, dtype=torch.bfloat16), (1, 1, 3, 4), (0, 0, step, 1))
-    rows.copy_(torch.randn(1, 1, 3, 4))  # the memory between them is never used
-    blocks = torch.arange(3).view(1, 1, 1, 3)
-    found = _call(name, rows, rows, rows, blocks, rows=3, columns=1)
-    torch.testing.assert_close(found, attention_reference(rows, rows, rows))
-
-
-@pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
-def test_is_an_operator_of_torch(name):
-    torch.default_generator.manual_seed(0)
-    q, k, v = (_heads(1, 2, 5, 4, dtype=torch.float32) for _ in range(3))
-    blocks, bias = _lists(1, 1, 2, 3, 2), _heads(1, 2, 1, 3, 4, dtype=torch.float32)
-    if name == "blocked":
-        operator, settings = torch.ops.tessera.blocked_block_sparse_attention, (1,)
-    else:
-        import kernels.sparse_attention.block_sparse_triton  # noqa: F401
-
-        operator, settings = torch.ops.tessera.tiled_block_sparse_attention, ("ieee", [16, 16, 4, 1], [16, 16, 4, 1])
-    torch.library.opcheck(operator, (q, k, v, blocks, None, None, bias, 3, 2, *settings))
-
-
-class _Model(nn.Module):
-    def __init__(self, blocks, config):
-        super().__init__()
-        self.blocks, self.config = blocks, config
-
-    def forward(self, x):
-        return block_sparse_attention(x, x, x, self.blocks, rows=4, columns=3, config=self.config)
-
-
-@pytest.mark.parametrize("config", [None, *map(Choice.of, ("blocked", "dense"))], ids=str)
-def test_traces_through_the_launcher(config):
-    model, x = _Model(_lists(1, 1, 2, 3, 2), config), torch.randn(1, 2, 7, 4)
-    expected = model(x)
-    torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(x), expected)
-    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
-
-
 @pytest.mark.parametrize("name", ["blocked", pytest.param("triton", marks=needs_triton)])
 def test_counts_and_casts_as_what_is_gathered(name):
     q, k, v = (_heads(1, 2, 6, 4, dtype=torch.float32) for _ in range(3))
@@ -322,20 +216,6 @@ def test_few_blocks_at_a_time_hold_less_than_all():
     assert peak("blocked") < 0.25 * peak("gathered")
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_has_inputs_for_its_problems(device):
-    for problem in OPERATION.problems(device).values():
-        assert OPERATION.default_choice(problem) == Choice.of("gathered")
-        for each in OPERATION.implementations.values():
-            if each.refuses(problem) is None:
-                OPERATION.check(Choice.of(each.name, each.default_for(problem)), problem)
-        if device == "cpu":
-            args, options = OPERATION.inputs(problem, 0)
-            with tuned.asked() as found:
-                block_sparse_attention(*args, **options)
-            assert list(found) == [problem]
-
-
 @pytest.mark.parametrize("lists", ["own", "shared"])
 @pytest.mark.parametrize("allowed", ["none", "keys", "pairs"])
 def test_inputs_are_of_the_problem_that_was_asked_for(lists, allowed):
@@ -352,17 +232,6 @@ def test_inputs_are_of_the_problem_that_was_asked_for(lists, allowed):
     expected = block_sparse_attention_reference(*args, **options)
     for name in OPERATION.choices(problem):
         torch.testing.assert_close(_call(name, *args, **options), expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("width", [16, 72, 128, 256])
-def test_suited_tiles_fit_a_hopper(width, dtype):
-    for block in (8, 64, 100):
-        sizes = (2, 4, 4, 1000, 1000, width, block, block, 8)
-        problem = OPERATION.problem("cuda", dtype, sizes, ("own", "keys", False, "none", False, True))
-        assert fits(suited(problem), problem)
-        assert all(value in TILES[name] for name, value in suited(problem).items())
-        assert suited(problem)["block_q"] <= max(16, 2 * block)
 
 
 def test_says_who_refuses_what():
