@@ -60,11 +60,11 @@ def served_row(problem: Problem) -> dict[str, Any]:
         found = tuned.explain(known, problem)
     except LockedMiss:
         row |= {"choice": None, "why": f"refused: {missed(known, problem)}", "milliseconds": None}
-        return row | {"tuned": None, "loss": None}
+        return row | {"tuned": None}
     why = f"default: {missed(known, problem)}" if found.why == "default" else found.why
-    near = found.tuned if found.why in ("near", "bucket") else None
+    near = found.tuned if found.why == "near" else None
     row |= {"choice": str(found.choice), "why": why, "milliseconds": found.milliseconds}
-    return row | {"tuned": near and " ".join(f"{name}={value}" for name, value in near.sizes), "loss": found.loss}
+    return row | {"tuned": near and " ".join(f"{name}={value}" for name, value in near.sizes)}
 
 
 def of_study(store: Reader, study: Study, limit: int | None = None) -> Sequence[Architecture]:

@@ -22,7 +22,6 @@ MOST_BESIDE = 40  # problems in the figure that compares devices: those whose ti
 WHY = {
     "exact": "it was tuned for this problem",
     "locked": "it was tuned, and the table is locked",
-    "bucket": "it is the best choice for problems of this size",
     "near": "it was tuned for the nearest problem",
     "default": "it is the default, and nothing faster was found here",
 }

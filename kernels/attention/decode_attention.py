@@ -12,12 +12,13 @@ Implementations: `matmul`, two products with the heads of a group next to each o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels.attention.attention import attention_reference
+from kernels.attention.attention import attention, attention_reference
 from kernels.attention.attention import masked_attention as masked
 from kernels.attention.problems import HALF, WIDEST, shared_memory
 from kernels.dispatch import tuned
@@ -80,6 +81,24 @@ def decode_attention(
     if newest is None:
         return call(q, k, v, keys=keys, lengths=lengths, bias=bias, scale=scale)
     return call(q, k, v, keys=None, lengths=None, bias=bias, scale=scale, newest=newest)
+
+
+def attention_step(
+    q: Tensor, parts: Sequence[Pair], *, bias: Tensor | None = None, dropout: float = 0.0, scale: float | None = None
+) -> Tensor:
+    """Attention of one query over keys and values in several parts, as a stream stores them.
+
+    The keys need not be copied into one tensor: at 16,384 positions that copy takes eight times as long as the
+    attention. q: [B, H, 1, D], parts: [B, G, L, D] each, in order -> [B, H, 1, D]. The query reads all keys. bias: [H,
+    1, Tk], added to the scaled scores. `dropout`, `scale`: as for `kernels.attention.attention`. With more than two
+    parts, or with dropout, the parts are copied into one tensor. Raises ValueError if there is more than one query.
+    """
+    if q.shape[2] != 1:
+        raise ValueError(f"A step takes one query, but got {q.shape[2]}: use kernels.attention.attention for more.")
+    if len(parts) <= 2 and not dropout:
+        return decode_attention(q, *parts[0], bias=bias, scale=scale, newest=parts[1] if len(parts) == 2 else None)
+    k, v = (torch.cat(tensors, dim=2) for tensors in zip(*parts, strict=True))
+    return attention(q, k, v, bias=bias, dropout=dropout, scale=scale)
 
 
 def _joined(k: Tensor, v: Tensor, newest: Pair | None) -> Pair:
@@ -360,11 +379,8 @@ def _problems(device: str) -> dict[str, Problem]:
     dtype = "bfloat16" if gpu else "float32"
     shapes = [(8, 32, 8, 4096, 128), (1, 32, 8, 32768, 128), (64, 16, 16, 2048, 64)]
     shapes = shapes if gpu else [(1, 4, 4, 512, 16), (8, 8, 8, 1024, 32), (1, 8, 2, 16384, 64)]
-    flags = tuple(zip(FLAGS, (False, False, False, False), strict=True))
     return {
-        f"B{B}-H{H}-G{G}-T{T}-D{D}": Problem(
-            "decode_attention", device, dtype, tuple(zip(SIZES, (B, H, G, T, D), strict=True)), flags
-        )
+        f"B{B}-H{H}-G{G}-T{T}-D{D}": OPERATION.problem(device, dtype, (B, H, G, T, D), (False,) * len(FLAGS))
         for B, H, G, T, D in shapes
     }
 

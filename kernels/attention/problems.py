@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kernels.dispatch.registry import Configuration, Problem, Value
+from kernels.dispatch.registry import Configuration, Problem, Value, registered
 from kernels.rowwise import rows
 
 SIZES = ("batch", "heads", "groups", "queries", "keys", "width", "reach")
@@ -217,12 +217,11 @@ def named(operation: str) -> Callable[[str], dict[str, Problem]]:
                 (True, H, False, True), (True, H, False, False), (False, H, True, True), (True, H // 4, False, True),
             ):  # fmt: skip
                 words = ["causal" if causal else "both", *["grouped"] * (groups < H), *["train"] * gradients]
-                made["-".join([f"B{B}-H{H}-T{T}-D{D}", *words])] = Problem(
-                    operation,
+                made["-".join([f"B{B}-H{H}-T{T}-D{D}", *words])] = registered(operation).problem(
                     device,
                     "bfloat16" if gpu else "float32",
-                    tuple(zip(SIZES, (B, H, groups, T, T, D, T), strict=True)),
-                    tuple(zip(FLAGS, (causal, False, padded, "none", False, False, gradients), strict=True)),
+                    (B, H, groups, T, T, D, T),
+                    (causal, False, padded, "none", False, False, gradients),
                 )
         return made
 

@@ -7,7 +7,6 @@ on one machine (free memory, clocks, load) is not part of it. The processor's na
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import importlib.util
 import json
@@ -150,12 +149,8 @@ def _driver() -> str:
     """The driver's version; without nvidia-smi on the PATH the CUDA version that the driver supports."""
     if version := _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"):
         return version.splitlines()[0].strip()
-    try:
-        number = ctypes.c_int()
-        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number))
-    except OSError:
-        return ""
-    return f"CUDA {number.value // 1000}.{number.value % 1000 // 10}"
+    number = getattr(torch._C, "_cuda_getDriverVersion", int)()
+    return f"CUDA {number // 1000}.{number % 1000 // 10}" if number else ""
 
 
 def _output(*command: str) -> str:

@@ -68,13 +68,8 @@ class Choice:
         return f"{self.implementation} {settings}".strip()
 
 
-def anywhere(problem: Problem) -> str | None:
-    """For an implementation that runs all problems: never a reason to refuse."""
-    return None
-
-
-def as_it_is(problem: Problem) -> str | None:
-    """For an operation whose definition always fits the memory."""
+def nothing(problem: Problem) -> str | None:
+    """For what holds for all problems: no reason to refuse, no replacement."""
     return None
 
 
@@ -100,7 +95,7 @@ class Implementation:
     constraints: tuple[Callable[[Configuration, Problem], bool], ...] = ()
     default: Configuration = field(default_factory=dict)
     suited: Callable[[Problem], Configuration] | None = None
-    refuses: Callable[[Problem], str | None] = anywhere
+    refuses: Callable[[Problem], str | None] = nothing
     gradients: bool = True
     files: tuple[str, ...] = ()
     builds: bool = False
@@ -146,7 +141,7 @@ class Operation:
     default: Callable[[Problem], str]
     sizes: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
-    lean: Callable[[Problem], str | None] = as_it_is
+    lean: Callable[[Problem], str | None] = nothing
     plain: Callable[..., Any] | None = None
 
     @property

@@ -216,13 +216,3 @@ def named(operation: str, **flags: Value) -> Callable[[str], dict[str, Problem]]
         return registered(operation).named(device, named, **flags)
 
     return problems
-
-
-def numbers(problem: Problem, seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
-    """Numbers between 0 and 1 in these shapes, for a problem: its device, dtype, and gradients if it needs them."""
-    generator = torch.Generator(problem.device).manual_seed(seed)
-    dtype = getattr(torch, problem.dtype)
-    return [
-        torch.rand(shape, generator=generator, device=problem.device).to(dtype).requires_grad_(problem["gradients"])
-        for shape in shapes
-    ]

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from kernels.dispatch import tuned, work
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem, register
-from kernels.linear_attention.chunked import SIZES, chunked_attention, lean, named, numbers, tiled
+from kernels.linear_attention.chunked import SIZES, chunked_attention, lean, named, tiled
 from kernels.linear_attention.linear_attention import CHUNK, POSITIONS, chunks
 from kernels.rowwise import rows
 
@@ -129,7 +129,7 @@ def _triton(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Te
 def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     B, H, T, width, D = (problem[name] for name in SIZES)
     shapes = [(B, H, T, width), (B, H, T, width), (B, H, T, D), (B, H, T), (B, H, width, D)]
-    q, k, v, decay, state = numbers(problem, seed, *shapes)
+    q, k, v, decay, state = rows.numbers(problem, seed, *shapes, draw=torch.rand)
     decay = (-decay.detach()).requires_grad_(problem["gradients"])
     begun = {"decay": decay if problem["forgets"] else None, "state": state if problem["begun"] else None}
     return (q, k, v), begun

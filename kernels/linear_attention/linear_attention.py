@@ -29,7 +29,6 @@ from kernels.linear_attention.chunked import (
     lean,
     named,
     needs_tiles,
-    numbers,
     tiled,
 )
 from kernels.rowwise import rows
@@ -179,7 +178,7 @@ def _refuses(problem: Problem) -> str | None:
 def _inputs(problem: Problem, seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     B, H, T, width, D = (problem[name] for name in SIZES)
     shapes = [(B, H, T, width), (B, H, T, width), (B, H, T, D), (B, H, width, D + 1)]
-    q, k, v, state = numbers(problem, seed, *shapes)
+    q, k, v, state = rows.numbers(problem, seed, *shapes, draw=torch.rand)
     begun = state.detach().float().requires_grad_(problem["gradients"]) if problem["begun"] else None
     return (q, k, v), {"causal": problem["causal"], "state": begun}
 

@@ -148,8 +148,10 @@ def _fits(configuration: Configuration, problem: Problem) -> bool:
 
 
 def _suited(problem: Problem) -> dict[str, Any]:
-    """1,024 pairs per program of 4 warps."""
-    return {"rows": min(64, max(2, 1024 // by_rows.power(problem["width"] // 2))), "num_warps": 4}
+    """1,024 pairs per program of 4 warps; fewer of narrow heads, with a pair for each thread."""
+    pairs = by_rows.power(problem["width"] // 2)
+    rows = min(64, max(2, 1024 // pairs))
+    return {"rows": rows, "num_warps": min(4, max(1, rows * pairs // by_rows.WARP))}
 
 
 def _cached(problem: Problem) -> dict[str, Any]:

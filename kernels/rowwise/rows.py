@@ -127,11 +127,13 @@ def shapes(name: str, **flags: Any) -> Callable[[str], dict[str, Problem]]:
     return problems
 
 
-def numbers(problem: Problem, seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
+def numbers(
+    problem: Problem, seed: int, *shapes: tuple[int, ...], draw: Callable[..., Tensor] = torch.randn
+) -> list[Tensor]:
     """Random tensors of these shapes in the dtype and on the device of a problem, with gradients if it needs them."""
     generator = torch.Generator(problem.device).manual_seed(seed)
     dtype = getattr(torch, problem.dtype)
     return [
-        torch.randn(shape, generator=generator, device=problem.device).to(dtype).requires_grad_(problem["gradients"])
+        draw(shape, generator=generator, device=problem.device).to(dtype).requires_grad_(problem["gradients"])
         for shape in shapes
     ]

@@ -124,10 +124,10 @@ print("uses", json.dumps([resources.of([each]) for each in (*kernels[:1], *kerne
 
 from own_kernel import tile
 
-folder = pathlib.Path(tempfile.mkdtemp())
+place = pathlib.Path(tempfile.mkdtemp()) / "nas.db"
 configs = [triton.Config({"BLOCK": block}, num_warps=1) for block in (64, 8192)]
-tuner.tune(configs=configs, key=["size"], store=folder)(tile)[(1,)](torch.zeros(16), torch.zeros(16), 16)
-print("tuned", json.dumps([(row.milliseconds, row.resources) for row in Results(folder).rows()]))
+tuner.tune(configs=configs, key=["size"], store=place)(tile)[(1,)](torch.zeros(16), torch.zeros(16), 16)
+print("tuned", json.dumps([(row.milliseconds, row.resources) for row in Results(place).rows()]))
 """
 
 OWN = """

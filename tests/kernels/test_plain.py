@@ -7,7 +7,7 @@ import torch
 
 from kernels.attention.additive_attention import additive_attention
 from kernels.attention.attention import attention
-from kernels.attention.attention_step import attention_step
+from kernels.attention.decode_attention import attention_step
 from kernels.attention.nadaraya_watson import COMPACT, nadaraya_watson
 from kernels.attention.packed_attention import packed_attention
 from kernels.attention.relative_attention import relative_attention

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from kernels.dispatch import limits, registry
+from kernels.dispatch import registry
 from kernels.dispatch.device import Device, fingerprint
 from kernels.dispatch.registry import Choice, Implementation, Operation, Problem
 from nas.files import write_whole
@@ -149,7 +149,7 @@ def _known(folder: Path, space: Space) -> dict[str, Any]:
     """The records of a space, by key, that are valid for this code and device."""
     for suffix in (".json.gz", PARTIAL):
         with suppress(OSError, EOFError, ValueError, KeyError, TypeError):
-            data = limits.load_packed(_file(folder, space, suffix))
+            data = json.loads(gzip.decompress(_file(folder, space, suffix).read_bytes()))
             same = data["about"]["source"] == space.implementation.source
             if same and data["about"]["device"]["key"] == space.device.key:
                 return {key: each for key, each in data["cache"].items() if key in space.choices()}

@@ -7,13 +7,15 @@ one record per configuration with its parameters, `time` (milliseconds, or a tex
 
 from __future__ import annotations
 
+import gzip
+import json
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernels.dispatch import limits
 from tuner.space import TuningSpace
 
 
@@ -37,8 +39,18 @@ def load(path: str | Path) -> Recorded:
     """Read a file. Raises ValueError that names the file and the mistake in it."""
     path = Path(path)
     try:
-        return _recorded(path.name.partition(".")[0], limits.load_packed(path))
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        return _recorded(path.name.partition(".")[0], json.loads(gzip.decompress(path.read_bytes())))
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        zlib.error,
+        RecursionError,
+    ) as error:
         raise ValueError(
             f"{path} is not a recorded tuning space: {type(error).__name__}: {str(error)[:500]}"
         ) from error

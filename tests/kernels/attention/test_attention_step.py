@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernels.attention.attention import attention_reference
-from kernels.attention.attention_step import attention_step
+from kernels.attention.decode_attention import attention_step
 
 
 def _heads(*shape, dtype=torch.float64):
