@@ -15,6 +15,7 @@ from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice
 from kernels.rowwise.rows import triton_is_here
 from searchspace.testing import count_flops, peak_bytes
+from tests.kernels.near import agree
 
 CPU = ["sdpa", "sdpa_flash", "sdpa_math", "blocked"]
 # Tile sizes for which each loop runs several times at these lengths.
@@ -24,13 +25,6 @@ needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not in
 
 def _heads(*shape, dtype=torch.float64):
     return torch.randn(shape, dtype=dtype, requires_grad=True)
-
-
-def _agree(found, expected, inputs, tolerance=1e-10):
-    torch.testing.assert_close(found.double(), expected.double(), atol=tolerance, rtol=tolerance)
-    weights = torch.randn_like(found)
-    gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (found, expected)]
-    torch.testing.assert_close(gradients[0], gradients[1], atol=4 * tolerance, rtol=4 * tolerance)
 
 
 def _call(name, q, k, v, settings=None, **options):
@@ -74,7 +68,7 @@ def test_every_way_equals_the_definition(heads, groups, queries, length, name, c
     if options["bias"] is not None and options["bias"].requires_grad:
         inputs.append(options["bias"])
     settings = {"rows": 16, "sequences": 1 if "causal" in case else 2} if name == "blocked" else {}
-    _agree(_call(name, q, k, v, settings, **options), attention_reference(q, k, v, **options), inputs)
+    agree(_call(name, q, k, v, settings, **options), attention_reference(q, k, v, **options), inputs)
 
 
 @needs_triton
@@ -110,7 +104,7 @@ def test_tiles_equal_the_definition(case, heads, groups, queries, length, monkey
     found = _call("triton", q, k, v, SMALL, **options)
     wide = {name: x.double() if name in ("bias", "slopes") and x is not None else x for name, x in options.items()}
     # About 35 products of unit size, each rounded to 24 bits.
-    _agree(found, attention_reference(q.double(), k.double(), v.double(), **wide), inputs, 100 * 2**-24)
+    agree(found, attention_reference(q.double(), k.double(), v.double(), **wide), inputs, 100 * 2**-24)
 
 
 @pytest.mark.parametrize("case", ["", "causal keys bias", "window bias by distance"], ids=lambda case: case or "plain")
@@ -132,7 +126,7 @@ def test_a_seed_drops_the_same_weights_everywhere(name, case):
     window = options.pop("window")
     left, right = reach(options.pop("causal"), window)
     found = call(q, k, v, left=left, right=right, **options, **settings, seed=seed)
-    _agree(found[0] if name == "triton" else found, expected, inputs, tolerance)
+    agree(found[0] if name == "triton" else found, expected, inputs, tolerance)
 
 
 def test_the_share_that_is_dropped_is_the_one_asked_for():
@@ -184,7 +178,7 @@ def test_more_queries_than_keys_leave_the_first_ones_nothing_in_reach():
     for name, settings in (("triton", SMALL), ("blocked", {"rows": 16})):
         found = _call(name, q, k, v, settings, window=(2, 2))
         assert not found[:, :, :19].any()
-        _agree(found, attention_reference(q, k, v, window=(2, 2)), (q, k, v), 100 * 2**-24)
+        agree(found, attention_reference(q, k, v, window=(2, 2)), (q, k, v), 100 * 2**-24)
 
 
 class _Model(nn.Module):

@@ -8,6 +8,7 @@ from kernels.attention.decode_attention import decode_attention_reference as ref
 from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice
 from kernels.rowwise.rows import triton_is_here
+from tests.kernels.near import agree
 
 needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")
 WAYS = ["matmul", "sdpa", "split", pytest.param("triton", marks=needs_triton)]
@@ -21,13 +22,6 @@ def _call(name, q, k, v, settings=None, **options):
     each = OPERATION.implementations[name]
     whole = {"keys": None, "lengths": None, "bias": None, "scale": q.shape[3] ** -0.5}
     return each.call(q, k, v, **{**whole, **options}, **{**each.default, **(settings or {})})
-
-
-def _agree(found, expected, inputs, tolerance):
-    torch.testing.assert_close(found.double(), expected.double(), atol=tolerance, rtol=tolerance)
-    weights = torch.randn_like(found)
-    gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (found, expected)]
-    torch.testing.assert_close(gradients[0], gradients[1], atol=4 * tolerance, rtol=4 * tolerance)
 
 
 @pytest.mark.parametrize("case", ["plain", "keys", "lengths", "bias keys lengths"])
@@ -50,7 +44,7 @@ def test_equals_attention_of_one_query(name, heads, groups, length, splits, case
     inputs = [q, k, v] if options["bias"] is None else [q, k, v, options["bias"]]
     found = _call(name, q, k, v, {"splits": splits} if name in ("split", "triton") else {}, **options)
     tolerance = 100 * 2**-24 if name == "triton" else 1e-10
-    _agree(found, reference(q, k, v, **options), inputs, tolerance)
+    agree(found, reference(q, k, v, **options), inputs, tolerance)
     if "keys" in case:
         assert not found[1].any()
 
@@ -65,7 +59,7 @@ def test_the_newest_keys_may_lie_apart(name, biased):
     options = {"newest": newest, "bias": torch.randn(4, 1, 22, dtype=dtype) if biased else None}
     expected = reference(q, k, v, **options)
     tolerance = 100 * 2**-24 if name == "triton" else 1e-10
-    _agree(_call(name, q, k, v, **options), expected, [q, *kept], tolerance)
+    agree(_call(name, q, k, v, **options), expected, [q, *kept], tolerance)
     with torch.no_grad():
         torch.testing.assert_close(_call(name, q, k, v, **options), expected, atol=tolerance, rtol=tolerance)
         with tuned.asked() as problems:

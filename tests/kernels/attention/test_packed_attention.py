@@ -10,6 +10,7 @@ from kernels.attention.attention import attention, attention_reference
 from kernels.attention.packed_attention import OPERATION, packed_attention, packed_attention_reference
 from kernels.dispatch.registry import Choice
 from kernels.rowwise.rows import triton_is_here
+from tests.kernels.near import agree
 
 SMALL = {**asked.EVERYWHERE, "block_q": 16, "block_k": 16, "backward_own": 16, "backward_step": 16}
 needs_triton = pytest.mark.skipif(not triton_is_here(), reason="Triton is not installed")
@@ -22,13 +23,6 @@ def _heads(*shape, dtype=torch.float64):
 
 def _ends(lengths, before=0):
     return torch.tensor([before, *lengths]).cumsum(0).to(torch.int32)
-
-
-def _agree(found, expected, inputs, tolerance):
-    torch.testing.assert_close(found.double(), expected.double(), atol=tolerance, rtol=tolerance)
-    weights = torch.randn_like(found)
-    gradients = [torch.autograd.grad((out * weights).sum(), inputs) for out in (found, expected)]
-    torch.testing.assert_close(gradients[0], gradients[1], atol=4 * tolerance, rtol=4 * tolerance)
 
 
 @pytest.mark.parametrize("case", ["plain", "causal slopes", "window", "causal window keys"])
@@ -49,7 +43,7 @@ def test_equals_attention_of_each_sequence(name, configuration, case):
     found = OPERATION.implementations[name].call(q, k, v, offsets, key_offsets, **options, **configuration)
     assert not found[:2].any()
     assert not found[-3:].any()
-    _agree(found, packed_attention_reference(q, k, v, offsets, key_offsets, **options), (q, k, v), tolerance)
+    agree(found, packed_attention_reference(q, k, v, offsets, key_offsets, **options), (q, k, v), tolerance)
 
 
 @needs_triton
@@ -89,7 +83,7 @@ def test_a_seed_drops_the_same_in_the_backward_pass(name, configuration):
         whole = torch.zeros_like(heads[0])
         whole[:, :, some] = one
         parts.append(attention_reference(whole, *keys, dropout=0.4, seed=seed)[0, :, some].transpose(0, 1))
-    _agree(found, torch.cat(parts), (q, k, v), 100 * 2**-24)
+    agree(found, torch.cat(parts), (q, k, v), 100 * 2**-24)
 
 
 @pytest.mark.parametrize("config", [None, *[Choice.of(name) for name in ("sdpa", "blocked")]], ids=str)

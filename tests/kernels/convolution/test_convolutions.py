@@ -92,13 +92,3 @@ def test_second_derivatives_are_right_too(name, implementation):
     sizes = {"batch": 1, "positions": 3, "channels": 2, "heads": 1, "taps": 2}
     args, _ = operation(name).inputs(problem_of(name, **sizes), 0)
     assert torch.autograd.gradgradcheck(configured(name, implementation), args, fast_mode=True)
-
-
-@pytest.mark.parametrize(("name", "implementation"), [case for case in own() if case[1] in OPERATORS])
-def test_the_gradients_are_operators_by_the_rules_of_torch(name, implementation):
-    sizes = {"positions": 2, "channels": 4, "taps": 2}
-    (x, weights), _ = operation(name).inputs(problem_of(name, "float32", **sizes), 0)
-    tiles = list(operation(name).implementations[implementation].default.values())
-    dy = torch.randn(2, 2, 4, requires_grad=True)
-    backward = getattr(torch.ops.tessera, f"{name}_backward").default
-    torch.library.opcheck(backward, (dy, x, weights, implementation, tiles, [True, True]))

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from kernels.recurrence.attending_gru import attending_gru, attending_gru_reference
+from searchspace.testing import count_flops
+from tests.kernels.near import agree
 
 ORDERS = pytest.mark.parametrize("fed", [False, True], ids=["reads_first", "reads_last"])
 
@@ -33,18 +34,9 @@ def test_equals_its_definition(fed, masked, sizes):
     inputs = _problem(fed, **sizes)
     options = _options(inputs, masked)
     found, expected = attending_gru(*inputs, **options), attending_gru_reference(*inputs, **options)
-    used = (0, 1, 2) if fed else (0, 1)
-    for i in used:
-        torch.testing.assert_close(found[i], expected[i], atol=1e-12, rtol=1e-12)
-    scales = [torch.randn_like(out) for out in expected]
-    for some in (used, *((i,) for i in used)):  # the gradient of an unused output is None, not zero
-        gradients = [
-            torch.autograd.grad(
-                sum((outs[i] * scales[i]).sum() for i in some), inputs, retain_graph=True, materialize_grads=True
-            )
-            for outs in (found, expected)
-        ]
-        torch.testing.assert_close(gradients[0], gradients[1], atol=1e-10, rtol=1e-10)
+    outputs = 3 if fed else 2
+    for used in (slice(outputs), *(slice(i, i + 1) for i in range(outputs))):  # the gradient of another one is None
+        agree(found[used], expected[used], inputs, 1e-11)
 
 
 @ORDERS
@@ -87,17 +79,9 @@ def test_is_sound_as_an_operation_and_counts_the_products_of_its_definition(fed)
     options = _options(inputs, masked=not fed)
     given = options.get("real"), options.get("mask")
     torch.library.opcheck(torch.ops.tessera.attending_gru.default, (*inputs, *rest, *given))
-    counts = []
-    for call in (attending_gru, attending_gru_reference):
-        with FlopCounterMode(display=False) as counter:
-            call(*inputs)[2 if fed else 0].sum().backward()
-        counts.append(counter.get_total_flops())
-    assert counts[0] == counts[1] > 0
-
-
-@ORDERS
-def test_the_arguments_stay_as_they_were(fed):
-    inputs = [value.detach() for value in _problem(fed)]
-    before = [value.clone() for value in inputs]
-    attending_gru(*inputs)
-    assert all(value.equal(copy) for value, copy in zip(inputs, before, strict=True))
+    read = 2 if fed else 0
+    found, expected = (
+        count_flops(lambda: call(*inputs)[read])  # noqa: B023
+        for call in (attending_gru, attending_gru_reference)
+    )
+    assert found == expected > (0, 0)

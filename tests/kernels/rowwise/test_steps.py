@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.dispatch import tuned
 from kernels.dispatch.registry import Choice, operation
 from kernels.rowwise import rows, steps
 from kernels.rowwise.rows_triton import warps_of_whole_rows
@@ -111,12 +110,6 @@ def test_rows_wider_than_a_program_can_hold(name):
     x = torch.randn(1, columns)
     found = operation(name).implementations["triton"].call(x, **configuration)
     torch.testing.assert_close(found, operation(name).reference(x))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_choice_that_names_no_step_holds_whole_rows(name):
-    call = tuned.bound(operation(name), Choice.of("triton", {"rows": 2, "num_warps": 4}))
-    assert call.keywords["step"] == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
