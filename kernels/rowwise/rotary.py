@@ -148,10 +148,10 @@ def _fits(configuration: Configuration, problem: Problem) -> bool:
 
 
 def _suited(problem: Problem) -> dict[str, Any]:
-    """1,024 pairs per program of 4 warps; fewer of narrow heads, with a pair for each thread."""
-    pairs = by_rows.power(problem["width"] // 2)
-    rows = min(64, max(2, 1024 // pairs))
-    return {"rows": rows, "num_warps": min(4, max(1, rows * pairs // by_rows.WARP))}
+    """1,024 pairs per program of 4 warps; other widths get warps with 1 to 32 pairs for each thread."""
+    rows = min(64, max(2, 1024 // by_rows.power(problem["width"] // 2)))
+    pairs = rows * by_rows.power(problem["width"] // 2)
+    return {"rows": rows, "num_warps": max(pairs // 1024, min(4, pairs // by_rows.WARP))}
 
 
 def _cached(problem: Problem) -> dict[str, Any]:

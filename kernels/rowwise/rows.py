@@ -127,9 +127,7 @@ def shapes(name: str, **flags: Any) -> Callable[[str], dict[str, Problem]]:
     return problems
 
 
-def numbers(
-    problem: Problem, seed: int, *shapes: tuple[int, ...], draw: Callable[..., Tensor] = torch.randn
-) -> list[Tensor]:
+def numbers(problem: Problem, seed: int, *shapes: tuple[int, ...], draw: Any = torch.randn) -> list[Tensor]:
     """Random tensors of these shapes in the dtype and on the device of a problem, with gradients if it needs them."""
     generator = torch.Generator(problem.device).manual_seed(seed)
     dtype = getattr(torch, problem.dtype)
