@@ -23,6 +23,11 @@ def twice(x):
     return 2 * x  # twice
 
 
+@primitive("twice", published=Published("as in the paper"))
+class Twice:
+    pass
+
+
 OPERATION = register(Operation("twice", twice))
 '''
 
@@ -35,6 +40,7 @@ OPERATION = register(Operation("twice", twice))
         ('"""Twice."""', '"""Two times."""'),
         ('"""Twice x."""', '"""Two times x."""'),
         ("  # twice", ""),
+        (', published=Published("as in the paper")', ""),
         ('f"x must be a tensor, but it is {x}."', '"No x."'),
         ('"no numbers"', '"empty"'),
         ('"kernels.rowwise.softmax"', '"kernels.rowwise.norms.softmax"'),
