@@ -151,15 +151,6 @@ class TuningSpace:
         return found
 
 
-def first_allowed(parameters: Mapping[str, Sequence[Value]], allows: Constraint) -> dict[str, Value]:
-    """The first combination of values that is allowed. Raises ValueError if none is."""
-    for combination in itertools.product(*(range(len(values)) for values in parameters.values())):
-        found = _configuration(parameters, combination)
-        if allows(found):
-            return found
-    raise ValueError("no configuration is left: the constraints reject all of them.")
-
-
 def _unit(values: np.ndarray) -> np.ndarray:
     """`values` scaled to the range from 0 to 1."""
     width = np.ptp(values)
