@@ -139,7 +139,8 @@ class TunedKernel:
         """All configurations, before constraints and pruning."""
         if self.options.space is not None:
             return list(configurations.combined(self.options.space, (), self.options.default, {}).configs())
-        return [configurations.config(each) for each in self.options.configs or [{}]]
+        given: Sequence[Any] = self.options.configs or ({},)
+        return [configurations.config(each) for each in given]
 
     def _check(self, what: str, names: Iterable[str], known: Sequence[str]) -> None:
         for name in names:
