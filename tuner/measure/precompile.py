@@ -139,7 +139,11 @@ def _compiles(parent: Connection, settings: Settings, compile: Compile, elsewher
         os.environ[name] = ""
     for path in settings.load:
         load(path)
-    serve(parent, lambda item: compile(*item, elsewhere))
+
+    def work(item: tuple[Problem, Choice]) -> None:
+        compile(*item, elsewhere)
+
+    serve(parent, work)
 
 
 def elsewhere(device: str) -> Elsewhere:

@@ -282,8 +282,7 @@ def _global_settings() -> tuple:
 def keep_freed_memory() -> None:
     """From now on this process keeps freed memory, but for blocks of 32 MiB and more. Else glibc returns it at moments
     that depend on what ran before, and a call that must map it again takes up to twice as long."""
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if hasattr(library, "mallopt"):
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, the largest value that glibc reaches by itself
         library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: never
 
