@@ -32,9 +32,9 @@ def only_json() -> None:
     starts prints there goes to the standard error.
     """
     global _only_json
-    if _only_json is None and sys.stdout is not None and sys.stdout is sys.__stdout__:
+    if _only_json is None and sys.stdout is sys.__stdout__:
         with suppress(OSError):  # one of them is closed
-            sys.stdout.flush()
+            print(end="", flush=True)
             _only_json = os.dup(1)
             os.dup2(2, 1)
 
