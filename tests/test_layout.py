@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = [name for name in ("kernels", "searchspace", "tuner", "nas", "dashboards") if (ROOT / name).is_dir()]
 ALLOWED_IMPORTS = {  # which of our own modules each package may import
     "nas.store": ("nas.store", "nas.documents", "nas.errors", "nas.metrics", "nas.numbers", "nas.pareto", "nas.work"),
-    "tuner": ("tuner", "kernels", "nas.store", "nas.errors", "nas.files", "nas.registry", "nas.threads"),
+    "tuner": ("tuner", "kernels", "nas.store", "nas.errors", "nas.files", "nas.registry", "nas.threads", "nas.child"),
     "kernels": ("kernels",),
     "searchspace": ("searchspace", "kernels"),
 }
