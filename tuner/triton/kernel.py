@@ -526,7 +526,8 @@ def _alone(what: str, longest: float) -> Iterator[bool | None]:
     """Inside the block this process is the only one of this machine that tunes `what`. It gives whether the process had
     to wait, or None if it waited in vain for `longest` seconds; then other processes are in the block too. Where no
     lock file can be opened, it does not wait. The system releases the lock if its process ends."""
-    lock, waited = FileLock(_lock_file(what), mode=0o600), False
+    file, waited = _lock_file(what), False
+    lock = FileLock(file, mode=0o600)
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -542,6 +543,8 @@ def _alone(what: str, longest: float) -> Iterator[bool | None]:
     try:
         yield waited
     finally:
+        with suppress(OSError):  # Windows deletes no open file; a lock of a deleted file does not count
+            file.unlink()
         lock.release()
 
 

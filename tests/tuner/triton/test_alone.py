@@ -53,6 +53,7 @@ def test_a_call_does_not_wait_for_long_for_another_process_that_tunes(tmp_path, 
 def test_only_one_process_is_alone_and_a_lock_that_cannot_be_opened_makes_no_call_fail(lock, monkeypatch):
     with _alone("it", 0.0) as waited, _alone("it", 0.0) as second:
         assert (waited, second) == (False, None)
+    assert not lock.exists()
     with _alone("it", 0.0) as waited:
         assert waited is False
     for place in (lock.parent, lock.parent / "nowhere" / "lock"):
