@@ -56,27 +56,42 @@ class Shape:
 class Cost:
     """Costs that can be added.
 
-    parameters: trainable numbers. flops: one forward pass in which halting blocks take every step. training_flops:
-    forward and backward pass, every step. expected_flops: one forward pass with halting blocks at their mean depth.
-    activation_bytes: memory that the forward pass keeps for the backward pass. state_bytes: memory that streaming keeps
-    after `length` positions. common: the parameters that blocks share, by key; they count once in a sum.
-    choosing_flops: the part of `flops` that selects what to read; a second pass reuses the selection of the first.
+    parameters: trainable numbers. idle_parameters: those that one position does not use, such as experts that are not
+    chosen. flops: one forward pass, at most. training_flops: forward and backward pass, at most. expected_flops: one
+    forward pass on average, if a block decides at run time what it computes. activation_bytes: memory that the forward
+    pass keeps for the backward pass. state_bytes: memory that streaming keeps after `length` positions. growing_bytes:
+    the part of it that has one entry for each position, or for each few. common: the parameters that blocks share, by
+    key; they count once in a sum. choosing_flops: the part of `flops` that selects what to read; a second pass reuses
+    the selection of the first. estimates: how many parts have numbers that depend on the data.
     """
 
     parameters: int = 0
+    idle_parameters: int = 0
     flops: int = 0
     training_flops: int = 0
     expected_flops: int = 0
     activation_bytes: int = 0
     state_bytes: int = 0
+    growing_bytes: int = 0
     common: frozenset[tuple[Hashable, int]] = field(default=frozenset(), repr=False)
     choosing_flops: int = field(default=0, repr=False)
+    estimates: int = field(default=0, repr=False)
 
     def __add__(self, other: Cost) -> Cost:
         sums = [one + more for one, more in zip(_added_of(self), _added_of(other))]
         if not self.common or not other.common:
             return _cost(sums, self.common or other.common)
         return _cost(sums, self.common | other.common, twice=_numbers(self.common & other.common))
+
+    @property
+    def active_parameters(self) -> int:
+        """The parameters that one position uses."""
+        return self.parameters - self.idle_parameters
+
+    @property
+    def exact(self) -> bool:
+        """Whether no number depends on the data."""
+        return not self.estimates
 
     @property
     def expected_training_flops(self) -> int:
@@ -87,10 +102,12 @@ class Cost:
         """The costs under the names that every command prints; "flops" is `expected_flops`, see the module."""
         return {
             "parameters": self.parameters,
+            "active_parameters": self.active_parameters,
             "flops": self.expected_flops,
             "training_flops": self.training_flops,
             "activation_bytes": self.activation_bytes,
             "state_bytes": self.state_bytes,
+            "growing_bytes": self.growing_bytes,
             "maximum_flops": self.flops,
         }
 
@@ -101,6 +118,7 @@ class Cost:
         products = {name: getattr(self, name) * count for name in ADDED}
         once = self.parameters if shared else _numbers(self.common)
         products["parameters"] = once + (self.parameters - once) * count
+        products["idle_parameters"] = self.idle_parameters * (1 if shared else count)
         return Cost(**products, common=self.common)
 
 
@@ -108,10 +126,12 @@ ADDED = tuple(f.name for f in fields(Cost) if f.name != "common")
 _added_of = attrgetter(*ADDED)
 LABELS = {
     "parameters": "parameters",
+    "active_parameters": "active parameters",
     "flops": "FLOPs",
     "training_flops": "training FLOPs",
     "activation_bytes": "activations",
     "state_bytes": "state",
+    "growing_bytes": "state that grows",
     "maximum_flops": "FLOPs, every step",
 }
 """What tables call each of `Cost.numbers`."""
@@ -165,6 +185,12 @@ def linear(shape: Shape, inputs: int, outputs: int, *, bias: bool = True, rows: 
 def kept(shape: Shape, numbers: int) -> Cost:
     """The cost of keeping `numbers` elements for the backward pass."""
     return Cost(activation_bytes=numbers * shape.element_bytes)
+
+
+def state(shape: Shape, numbers: int, *, growing: int = 0) -> Cost:
+    """The cost of keeping `numbers` elements of each sequence while streaming, and more that grow with the length."""
+    size = shape.batch * shape.element_bytes
+    return Cost(state_bytes=(numbers + growing) * size, growing_bytes=growing * size)
 
 
 def common(key: Hashable, numbers: int) -> Cost:

@@ -60,15 +60,15 @@ class Part:
             cost = replace(cost, common=cost.common | {((self.common, self.name, path), own)})
         every = cost.times(self.count, shared=self.shared)
         if self.again:
-            every = replace(every, parameters=0, common=frozenset())
+            every = replace(every, parameters=0, idle_parameters=0, common=frozenset())
         if self.whole:
-            every = replace(every, state_bytes=0)
+            every = replace(every, state_bytes=0, growing_bytes=0)
         if self.recomputed:
             again = every.flops - every.choosing_flops
             every = replace(every, activation_bytes=0, training_flops=every.training_flops + again)
         if self.expected is None:
             return every
-        return replace(every, expected_flops=round(cost.expected_flops * self.expected))
+        return replace(every, expected_flops=round(cost.expected_flops * self.expected), estimates=1)
 
     def below(self) -> Sequence[Part]:
         """The parts of this part's block; empty for a leaf."""

@@ -63,22 +63,22 @@ class Streams:
         for state in (self, *self.rows):
             state._calls.clear()
 
-    def key(self, block: Stateful) -> str:
-        """The key of the slot of the next call of `block`."""
-        path = getattr(block, "path", type(block).__name__)
-        number = self._calls.get(path, 0)
-        return f"{path}#{number + 1}" if number else path
-
     def slot(self, block: Stateful) -> dict[str, Tensor]:
         """The slot of the next call of `block`; it is empty in the first piece."""
-        key, path = self.key(block), getattr(block, "path", type(block).__name__)
-        self._calls[path] = self._calls.get(path, 0) + 1
+        path = _path(block)
+        number = self._calls[path] = self._calls.get(path, 0) + 1
+        key = _key(path, number)
         self.types.setdefault(key, block.states(getattr(block, "config", None)))
         return self.slots.setdefault(key, {})
 
+    def kept(self, block: Stateful) -> dict[str, Tensor]:
+        """The slot of the latest call of `block`, for a block that reads the state of another."""
+        path = _path(block)
+        return self.slots[_key(path, self._calls[path])]
+
     def share(self, block: Stateful) -> None:
         """Divides what the calls of `block` kept for the whole batch among the rows, before they read on alone."""
-        path = getattr(block, "path", type(block).__name__)
+        path = _path(block)
         for key in [key for key in self.slots if key == path or key.startswith((f"{path}#", f"{path}."))]:
             slot, types = self.slots.pop(key), self.types.get(key, {})
             for b, row in enumerate(self.rows):
@@ -112,6 +112,14 @@ class Streams:
     def nbytes(self) -> int:
         """The memory of all states in bytes."""
         return sum(slot[name].nbytes for slot, name, _ in self.tensors())
+
+
+def _path(block: Stateful) -> str:
+    return getattr(block, "path", type(block).__name__)
+
+
+def _key(path: str, number: int) -> str:
+    return path if number == 1 else f"{path}#{number}"
 
 
 def kind(axes: str) -> Literal["growing", "ring", "fixed"]:

@@ -19,7 +19,7 @@ from nas.tasks.shapes import check_first
 from nas.training.determinism import set_seed
 from nas.training.recipe import Recipe
 from nas.work import Progress
-from searchspace.contract import Context, Streams
+from searchspace.contract import Context, Primitive, Streams
 
 REPORT_SECONDS = 1.0  # between two reports of a running unit
 POINTS = 50  # of a learning curve, at most
@@ -69,6 +69,8 @@ class Training:
         self.optimiser = self.recipe.optimiser_for(self.model)
         self.peaks = [group["lr"] for group in self.optimiser.param_groups]
         self.dtype = self.recipe.dtype(self.device)
+        blocks = [each for each in self.model.modules() if isinstance(each, Primitive)]
+        self.hooked = [each for each in blocks if type(each).after_step is not Primitive.after_step]
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
 
     def state(self) -> dict[str, Any]:
@@ -143,6 +145,9 @@ class Training:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
         self.scaler.step(self.optimiser)
         self.scaler.update()
+        with torch.no_grad():
+            for block in self.hooked:
+                block.after_step()
         self.step, self.stepping = self.step + 1, False
         return loss.detach()
 

@@ -287,7 +287,7 @@ def _placed(training: Training, split: Split, deadline: Deadline, positions: int
 
 
 class Statistics:
-    """A forward hook that collects the statistics that blocks report in the context of each call."""
+    """A forward hook that collects what blocks report in the context of each call; of several numbers the mean."""
 
     def __init__(self) -> None:
         self.totals: dict[str, list[float]] = {}
@@ -296,7 +296,7 @@ class Statistics:
         for value in (*args, *kwargs.values()):
             if isinstance(value, Context):
                 for name, reported in value.statistics.items():
-                    self.totals.setdefault(name, []).extend(float(number) for number in reported)
+                    self.totals.setdefault(name, []).extend(float(number.float().mean()) for number in reported)
 
     def means(self) -> dict[str, float]:
         return {name: sum(values) / len(values) for name, values in self.totals.items()}

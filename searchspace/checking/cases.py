@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from searchspace.contract import Capabilities, Choices, Context, Given, Streams
-from searchspace.registry import BlockType, Configured
+from searchspace.registry import BlockType, Configured, block_type
 from searchspace.testing import examples
 
 B, C, S = 2, 16, 5  # batch, width, positions of the memory
 LENGTHS = (1, 2, 7)
+FROM_A_MODEL = {"memory", "final"}  # lanes that no block of a decoder writes
 LONG = 131  # longer than every default window and chunk, and fits none of them evenly
 
 
@@ -22,21 +23,23 @@ LONG = 131  # longer than every default window and chunk, and fits none of them 
 class Case:
     """One configuration of a block. varied: what differs from the defaults. causal: it must not look ahead.
 
-    again: an earlier case has the same options, which are not the defaults, in the other direction.
+    again: an earlier case has the same options, which are not the defaults, in the other direction. reader: the block,
+    if it reads a lane; `configured` is then a sequence of a block with the defaults, which writes the lane, and it.
     """
 
     configured: Configured
     varied: str
     causal: bool
     again: bool = False
+    reader: Configured | None = None
 
     @property
     def kind(self) -> BlockType:
-        return self.configured.type
+        return (self.reader or self.configured).type
 
     @property
     def config(self) -> Any:
-        return self.configured.config
+        return (self.reader or self.configured).config
 
     @property
     def can(self) -> Capabilities:
@@ -81,12 +84,22 @@ def cases(kinds: Iterable[BlockType]) -> list[Case]:
         for causal in ways:
             surroundings = Given(dim=C, causal=causal, memory=True)
             here = [
-                Case(configured, varied, causal, again=varied in before)
+                _case(varied, configured, causal, again=varied in before, surroundings=surroundings)
                 for varied, configured in examples(kind, surroundings)
             ]
             before |= {case.varied for case in here if not case.defaults}
             found += here
     return found
+
+
+def _case(varied: str, configured: Configured, causal: bool, *, again: bool, surroundings: Given) -> Case:
+    reads = configured.type.module.reads(configured.config) if configured.type.role == "block" else ()
+    if not set(reads) - FROM_A_MODEL:
+        return Case(configured, varied, causal, again=again)
+    sequence, kind = block_type("sequence"), configured.type
+    writer = Configured(kind, kind.config(**{name: getattr(surroundings, name) for name in kind.given}))
+    both = Configured(sequence, sequence.config(of=(writer, configured)))
+    return Case(both, varied, causal, again=again, reader=configured)
 
 
 def again(choices: Choices | None) -> Choices | None:

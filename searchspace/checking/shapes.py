@@ -61,16 +61,16 @@ def a_state_dict_carries_everything(case: Case) -> None:
 
 
 def is_the_same_again_under_a_seed(case: Case) -> None:
-    config, x = case.config, drawn(7)
+    config, kind, x = case.configured.config, case.configured.type, drawn(7)
     if hasattr(config, "dropout"):
         config = replace(config, dropout=0.5)
     outs = []
     for _ in range(2):
         torch.default_generator.manual_seed(3)
-        outs.append(case.kind.module(config).double().train()(x, context(x)))
+        outs.append(kind.module(config).double().train()(x, context(x)))
     ensure(outs[0].equal(outs[1]), "two copies made under one seed have different outputs")
     if hasattr(config, "dropout"):
-        quiet = case.kind.module(config).double().eval()
+        quiet = kind.module(config).double().eval()
         ensure(quiet(x, context(x)).equal(quiet(x, context(x))), "dropout changes outputs in evaluation mode")
         ensure(not quiet.train()(x, context(x)).equal(quiet(x, context(x))), "dropout changes nothing in training")
 

@@ -95,6 +95,9 @@ def state_takes_the_bytes_that_were_declared(case: Case) -> None:
                 stream(block, x, [piece], streams)
                 shape = Shape(batch=B, length=streams.length, memory=S, element_bytes=x.element_size())
                 declared, has, read = case.configured.cost(shape).state_bytes, streams.nbytes(), streams.length
+                grown = sum(slot[name].nbytes for slot, name, axes in streams.tensors() if kind(axes) == "growing")
+                said = case.configured.cost(shape).growing_bytes
+                ensure(grown == said, f"after {read} positions {said} bytes that grow declared, {grown} kept")
                 ensure(has == declared, f"after {read} positions of {dtype}: {declared} bytes declared, {has} kept")
                 held = sum(
                     state.untyped_storage().nbytes() for slot in streams.slots.values() for state in slot.values()

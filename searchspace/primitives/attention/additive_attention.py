@@ -24,7 +24,7 @@ from kernels.attention.additive_attention import additive_attention
 from kernels.dispatch.precision import without_autocast
 from searchspace.checks import at_least
 from searchspace.contract import Capabilities, Context, Primitive, given
-from searchspace.cost import Cost, Shape, linear, matmul
+from searchspace.cost import Cost, Shape, linear, matmul, state
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
 from searchspace.published import Published
@@ -153,5 +153,6 @@ class AdditiveAttention(Primitive):
             held += shape.rows * C if H > 1 else 0  # with one head the output map reads the result itself
         if not over_self:
             held += rows * C  # the memory
-        streamed = rows * (W + C) if config.causal or not over_self else 0
-        return products + Cost(activation_bytes=held * wide, state_bytes=streamed * shape.element_bytes)
+        streamed = keys * (W + C) if config.causal or not over_self else 0
+        grown = streamed if over_self else 0
+        return products + Cost(activation_bytes=held * wide) + state(shape, streamed - grown, growing=grown)

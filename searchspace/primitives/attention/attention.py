@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from kernels.attention.attention import attention
 from searchspace.checks import probability
 from searchspace.contract import Capabilities, Context, Primitive, given
-from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.cost import Cost, Shape, kept, linear, matmul, state
 from searchspace.primitives.attention.heads import Source, check_heads, merge, places, split, take_source
 from searchspace.primitives.attention.kept_keys import KEPT, attend_to_kept, bias_of_kept, remember
 from searchspace.primitives.attention.over_memory import Over, check_over, memory_of
@@ -151,13 +151,13 @@ class Attention(Primitive):
         C, W = config.dim, config.key_value_width
         over_self = config.over == "self"
         keys = (shape.source or shape.length) if over_self else shape.memory
-        streamed = 2 * shape.batch * keys * W if config.causal or not over_self else 0
+        streamed = 2 * keys * W if config.causal or not over_self else 0
         return (
             _projections(config, shape)
             + matmul(shape.length, C // config.heads, 2 * keys, count=shape.batch * config.heads)
             + kept(shape, shape.rows * (C + config.heads) + 2 * shape.batch * keys * W)  # queries, normalisers; k, v
             + linear(shape, C, C, bias=config.bias)
-            + Cost(state_bytes=streamed * shape.element_bytes)
+            + state(shape, 0 if over_self else streamed, growing=streamed if over_self else 0)
         )
 
 

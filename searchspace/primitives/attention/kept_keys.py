@@ -30,12 +30,12 @@ def remember(slot: dict[str, Tensor], k: Tensor, v: Tensor) -> list[Pair]:
     Returns all keys and values so far, in order, as one or two parts.
     """
     if k.shape[2] > 1 or "k" not in slot:
-        _join(slot, [*_pairs(slot), (k, v)])
+        _join(slot, [*pairs(slot), (k, v)])
     else:
-        slot["k_new"], slot["v_new"] = _joined([*_pairs(slot)[1:], (k, v)])
+        slot["k_new"], slot["v_new"] = _joined([*pairs(slot)[1:], (k, v)])
         if slot["k_new"].shape[2] >= MANY:
-            _join(slot, _pairs(slot))
-    return _pairs(slot)
+            _join(slot, pairs(slot))
+    return pairs(slot)
 
 
 def attend_to_kept(
@@ -67,7 +67,8 @@ def count(parts: list[Pair]) -> int:
     return sum(k.shape[2] for k, _ in parts)
 
 
-def _pairs(slot: dict[str, Tensor]) -> list[Pair]:
+def pairs(slot: dict[str, Tensor]) -> list[Pair]:
+    """All keys and values of a slot in order, as one or two parts."""
     return [(slot[k], slot[v]) for k, v in (("k", "v"), ("k_new", "v_new")) if k in slot]
 
 

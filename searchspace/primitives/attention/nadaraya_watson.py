@@ -167,6 +167,7 @@ class NadarayaWatson(Primitive):
             parameters={"none": 0, "head": H, "dimension": C}[config.learned],
             activation_bytes=_kept(config, shape.rows, rows) * wide,
             state_bytes=streamed * shape.element_bytes,
+            growing_bytes=streamed * shape.element_bytes if config.over == "self" else 0,
         )
         if not config.project:
             return cost

@@ -22,7 +22,7 @@ from kernels.attention.attention import attention
 from kernels.convolution.depthwise_convolution import depthwise_convolution
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
-from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.cost import Cost, Shape, kept, linear, matmul, state
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.attention.kept_keys import KEPT, attend_to_kept, bias_of_kept, remember
 from searchspace.primitives.convolution.neighbours import TAIL, before, tail_cost, with_neighbours
@@ -115,7 +115,7 @@ class PrimerAttention(Primitive):
     @classmethod
     def cost(cls, config: PrimerAttentionConfig, shape: Shape) -> Cost:
         C, W, K, E = config.dim, config.key_value_width, config.kernel, config.width
-        streamed = 2 * shape.rows * W if config.causal else 0
+        streamed = 2 * shape.length * W if config.causal else 0
         return (
             linear(shape, C, E, bias=config.bias)
             + matmul(shape.rows, K, E)
@@ -125,5 +125,5 @@ class PrimerAttention(Primitive):
             + matmul(shape.length, C // config.heads, 2 * shape.length, count=shape.batch * config.heads)
             + kept(shape, shape.rows * (C + 2 * W + config.heads))
             + linear(shape, C, C, bias=config.bias)
-            + Cost(state_bytes=streamed * shape.element_bytes)
+            + state(shape, 0, growing=streamed)
         )

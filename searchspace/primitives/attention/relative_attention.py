@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, Unnormed, given
-from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.cost import Cost, Shape, kept, linear, matmul, state
 from searchspace.primitives.attention.distances import check_waves
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.relative_scores import (
@@ -94,6 +94,11 @@ class RelativeAttentionConfig:
     def read(self, length: int) -> int:
         """The number of positions of the current segment after `length` positions; 0 at the start of a segment."""
         return length if self.segment is None else length % self.segment
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a stream keeps no more than a fixed number of positions."""
+        return self.segment is not None or self.same_length
 
     def held(self, length: int) -> int:
         """The number of positions that a stream keeps after `length`: those of the current segment and the memory
@@ -255,7 +260,7 @@ class RelativeAttention(Primitive):
 
     @classmethod
     def states(cls, config: RelativeAttentionConfig) -> Mapping[str, str]:
-        W = "T" if config.segment is None and not config.same_length else "W"
+        W = "W" if config.bounded else "T"
         return {"inputs": f"B {W} C", "k": f"B H {W} D", "v": f"B H {W} D"}
 
     @classmethod
@@ -266,6 +271,7 @@ class RelativeAttention(Primitive):
         S, M = (T, config.zeros) if whole or config.segment is None else (config.segment, config.memory)
         groups = B * segments(T, S)
         held = config.held(T) if config.causal else 0
+        grown = 0 if config.bounded else 2 * held * C
         return (
             linear(shape, C, 3 * C, bias=False)
             + (norm_learns_cost(C, shape) if shape.normed and not whole else Cost())
@@ -274,7 +280,7 @@ class RelativeAttention(Primitive):
             + reading_cost(C, config.heads, shape, groups=groups, queries=S, keys=M + S, causal=config.causal)
             + kept(shape, 2 * groups * (M + S) * C)  # keys and values
             + linear(shape, C, C, bias=False)
-            + Cost(state_bytes=2 * B * held * C * shape.element_bytes)
+            + state(shape, 2 * held * C - grown, growing=grown)
         )
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from kernels.attention.relative_attention import relative_attention
 from searchspace.checks import at_least, probability
 from searchspace.contract import Context, Primitive, given
-from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.cost import Cost, Shape, kept, linear, matmul, state
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.published import Published
 from searchspace.registry import primitive
@@ -100,7 +100,7 @@ class ShawAttention(Primitive):
         C, D, T = config.dim, config.dim // config.heads, shape.length
         rows, states = 2 * config.clip + 1, shape.batch * config.heads
         read = config.clip + 1 if config.causal else rows
-        streamed = 2 * shape.rows * C if config.causal else 0
+        streamed = 2 * T * C if config.causal else 0
         masks = T * T * (2 if config.causal else 1 + config.tables)  # clipped distances of each side; the future
         return (
             linear(shape, C, 3 * C, bias=config.bias)
@@ -109,5 +109,6 @@ class ShawAttention(Primitive):
             + kept(shape, 4 * shape.rows * C + states * T * (T + (read if config.values else 0)))  # queries twice
             + Cost(activation_bytes=masks)
             + linear(shape, C, C, bias=config.bias)
-            + Cost(parameters=config.tables * rows * D, state_bytes=streamed * shape.element_bytes)
+            + Cost(parameters=config.tables * rows * D)
+            + state(shape, 0, growing=streamed)
         )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from kernels.attention.attention import attention
 from searchspace.checks import probability
 from searchspace.contract import Context, Primitive, given
-from searchspace.cost import Cost, Shape, common, kept, linear, matmul
+from searchspace.cost import Cost, Shape, common, kept, linear, matmul, state
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.attention.kept_keys import KEPT, attend_to_kept, count, remember
 from searchspace.published import Published
@@ -138,7 +138,7 @@ class T5Attention(Primitive):
         """Scores are counted for every pair. The bias uses the plain path, which keeps the weights of every pair."""
         C, T, states = config.dim, shape.length, shape.batch * config.heads
         numbers = config.buckets * config.heads
-        streamed = 2 * shape.rows * C * shape.element_bytes if config.causal else 0
+        streamed = 2 * T * C if config.causal else 0
         return (
             linear(shape, C, 3 * C, bias=config.bias)
             + matmul(T, C // config.heads, 2 * T, count=states)
@@ -146,7 +146,7 @@ class T5Attention(Primitive):
             + Cost(activation_bytes=8 * (2 * T - 1) + (T * T if config.causal else 0))  # the buckets and the mask
             + linear(shape, C, C, bias=config.bias)
             + (common(config.table, numbers) if config.share else Cost(parameters=numbers))
-            + Cost(state_bytes=streamed)
+            + state(shape, 0, growing=streamed)
         )
 
 

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from kernels.sparse_attention.banded_attention import Band, Reading, band, banded_attention
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, Unnormed, given
-from searchspace.cost import Cost, Shape, kept, linear
+from searchspace.cost import Cost, Shape, kept, linear, state
 from searchspace.primitives.attention.distances import check_waves, falling, waves
 from searchspace.primitives.attention.heads import check_heads, merge, split
 from searchspace.primitives.sparse_attention.dynamic_projection import (
@@ -368,7 +368,7 @@ class CausalLongShortAttention(Primitive):
 
     @classmethod
     def cost(cls, config: CausalLongShortAttentionConfig, shape: Shape) -> Cost:
-        C, S, T, B, P = config.dim, config.slots, shape.length, shape.batch, config.parts
+        C, S, T, P = config.dim, config.slots, shape.length, config.parts
         norms = 0 if config.norms == "none" else 2
         width, stretches = norm_widths(C, config.heads, per_head=config.head_norms)
         statistics = 8 * P * stretches if norms and config.head_norms else 0
@@ -383,10 +383,11 @@ class CausalLongShortAttention(Primitive):
             return maps + mixed_cost(config, shape)
         window = min(T, config.window - 1) * P * C
         held = T // config.chunk if config.chunks is None else min(T // config.chunk, config.chunks)
+        far, grown = held * S * P * C, 0 if config.chunks is not None else held * S * P * C
         open_ = T % config.chunk * (config.source_width + config.heads * S)
         return (
             maps
             + far_cost(config, shape)
             + band_cost(config, config.near(T), shape)
-            + Cost(state_bytes=B * (window + held * S * P * C + open_) * shape.element_bytes)
+            + state(shape, window + open_ + far - grown, growing=grown)
         )

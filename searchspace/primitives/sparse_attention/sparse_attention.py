@@ -32,7 +32,7 @@ from kernels.sparse_attention.sliding_window_attention import sliding_window_att
 from kernels.sparse_attention.strided_attention import strided_attention
 from searchspace.checks import at_least, probability
 from searchspace.contract import Capabilities, Context, Primitive, given
-from searchspace.cost import Cost, Shape, kept, linear, matmul
+from searchspace.cost import Cost, Shape, kept, linear, matmul, state
 from searchspace.primitives.attention.heads import check_heads, merge, places, split
 from searchspace.primitives.sparse_attention.sparse_pattern import Part, SparsePattern
 from searchspace.primitives.sparse_attention.windows import window_cost
@@ -194,8 +194,10 @@ class SparseAttention(Primitive):
         cost = linear(shape, C, 3 * C, bias=config.bias) + linear(shape, C, C, bias=config.bias)
         for part, heads in config.parts:
             held = config.reads.held_count(part, shape.length)
-            state = 2 * shape.batch * held * len(heads) * D * shape.element_bytes
-            cost += _part_cost(config.reads, part, len(heads), D, shape) + Cost(state_bytes=state)
+            kept_numbers = 2 * held * len(heads) * D
+            grown = 0 if part == "first" else kept_numbers
+            cost += _part_cost(config.reads, part, len(heads), D, shape)
+            cost += state(shape, kept_numbers - grown, growing=grown)
         if len(config.parts) > 1:
             cost += kept(shape, shape.rows * C)  # the concatenated results
         return cost
