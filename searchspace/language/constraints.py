@@ -12,7 +12,7 @@ from searchspace.language import documents
 from searchspace.language.documents import Document, Path_, describe
 from searchspace.tree import Mark
 
-QUANTITIES = (*ADDED, "active_parameters", "state_bytes_per_token")
+QUANTITIES = (*(name for name in ADDED if name != "estimates"), "active_parameters", "state_bytes_per_token")
 
 Report = Callable[[str, Path_], Any]  # records a problem at a path
 

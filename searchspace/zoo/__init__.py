@@ -1,10 +1,11 @@
 """Published architectures by name. Each is a YAML file in this folder that cites its paper in a comment at the top.
 
-A file has the sizes of the paper's base model. `sizes.yaml` lists the changes for other sizes.
+A file has the sizes of the paper's base model. Its comment lists the changes for other sizes, below a line `Sizes:`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -18,19 +19,18 @@ from searchspace.model.architecture import Architecture
 from searchspace.tree import Block, Value
 
 FOLDER = Path(__file__).parent
-SIZES = "sizes.yaml"
+SIZES = re.compile(r"^# Sizes:\n((?:#.*\n)+)", re.M)
 BASE = "base"
 
 
 def names() -> list[str]:
     """The names of all architectures in the zoo, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml") if path.name != SIZES)
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def sizes(name: str) -> list[str]:
     """The sizes of the architecture called `name`: `base` first. Raises SpaceError if there is no such name."""
-    path(name)
-    return [BASE, *_changes().get(name, {})]
+    return [BASE, *_changes(name)]
 
 
 def load(name: str, size: str = BASE, **fields: Any) -> Architecture:
@@ -47,7 +47,7 @@ def tree(name: str, size: str = BASE) -> Block:
     if size not in (known := sizes(name)):
         raise SpaceError(f"{name} has no size {size!r}.{nearest(size, known)} It has: {', '.join(known)}.")
     root = language.load(path(name)).root
-    return root if size == BASE else changed(root, _changes()[name][size])
+    return root if size == BASE else changed(root, _changes(name)[size])
 
 
 def description(name: str) -> str:
@@ -68,8 +68,10 @@ def path(name: str) -> Path:
 
 
 @cache
-def _changes() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    return yaml.safe_load((FOLDER / SIZES).read_text(encoding="utf-8"))
+def _changes(name: str) -> Mapping[str, Mapping[str, Any]]:
+    """The changes for each size; the keys of a size are explained in `changed`."""
+    found = SIZES.search(text(name))
+    return yaml.safe_load(re.sub(r"^#", "", found[1], flags=re.M)) if found else {}
 
 
 def changed(root: Block, changes: Mapping[str, Any]) -> Block:

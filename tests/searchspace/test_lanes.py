@@ -67,7 +67,7 @@ def test_each_position_is_computed_by_its_experts(router):
         for t in range(5):
             logits = moe.router(x[b, t])
             scores = logits.softmax(0) if router == "softmax" else logits.sigmoid()
-            chosen = sorted(range(4), key=lambda e: -(scores[e] + moe.bias[e]).item())[:2]  # noqa: B023
+            chosen = sorted(range(4), key=lambda e: -(scores[e] + moe.bias[e]).item())[:2]
             whole = sum(scores[e] for e in chosen)
             each = []
             for e in chosen:
