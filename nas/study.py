@@ -18,7 +18,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +30,6 @@ from nas.engine.ending import end
 from nas.engine.units import Units, kind_of_failure
 from nas.errors import NasError, UsageError
 from nas.metrics import told_problem
-from nas.numbers import LAST
 from nas.store import Store, Trial, Unit, UnitKind, UnitState
 from nas.store import Study as Record
 from nas.store.database import secrets
@@ -135,11 +133,11 @@ class Study:
 
         Abandoned units come first, then trials that continue to their next rung, then new ones, as far as the budget
         goes. The budget's minutes apply to `nas search` only. If there is nothing to do and no unit runs, the search
-        has ended: trials that wait for a promotion are stopped. Raises ValueError for a count that is no positive whole
-        number, and for a lease that is not positive or longer than `nas.store.records.LONGEST_LEASE`.
+        has ended: trials that wait for a promotion are stopped. Raises ValueError for a count below 1, and for
+        a lease that is not positive or longer than `nas.store.records.LONGEST_LEASE`.
         """
-        if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
-            raise ValueError(f"count must be a positive whole number, but got {count!r}.")
+        if count < 1:
+            raise ValueError(f"count must be at least 1, but got {count!r}.")
         seconds = _lease(lease_seconds)
         with self._lock:
             return self._asked(min(int(count), MOST_UNITS), seconds)
@@ -202,9 +200,8 @@ class Study:
     def renew(self, asked: Ask, *, lease_seconds: float = LEASE_SECONDS) -> bool:
         """Hold a unit for another `lease_seconds`; False if another owner has it. It waits for no other thread.
 
-        Raises UsageError for something else than a unit that `ask` gave, ValueError for a lease as `ask` does.
+        Raises ValueError for a lease as `ask` does.
         """
-        _check_asked(asked)
         return self._units.renew(asked.unit, asked.owner, _lease(lease_seconds))
 
     def tell(
@@ -228,11 +225,6 @@ class Study:
         kind of failure, or if an argument is of another type or `seconds` is not finite or below 0. `test/NAME` is the
         metric NAME on test data; tell both.
         """
-        _check_asked(asked)
-        if not isinstance(metrics or {}, Mapping):
-            raise UsageError(f"The metrics must be a dict of numbers, but got {metrics!r}.")
-        if not isinstance(failure, str | None):
-            raise UsageError(f"A failure is a text that says why the unit failed, but got {failure!r}.")
         if failure is not None and metrics:
             raise UsageError("A unit has metrics or a failure, not both.")
         if failure is None and failure_kind is not None:
@@ -299,13 +291,9 @@ class Study:
         """The best trials by an objective (by default the study's first), those that trained longest first; all of them
         if the limit is None.
 
-        Raises UsageError, with the nearest name, if the study has no such objective, and for a limit that is no whole
-        number from 0 to 2,147,483,647.
+        Raises UsageError, with the nearest name, if the study has no such objective.
         """
-        if not isinstance(objective, str | None):
-            raise UsageError(f"An objective is named by text, but got {objective!r} ({type(objective).__name__}).")
-        most = None if limit is None else _whole("limit", limit)
-        return report.best(self.store, self.record, objective, most)
+        return report.best(self.store, self.record, objective, limit)
 
     def pareto(self) -> list[Trial]:
         """The Pareto front of the trials that trained longest."""
@@ -313,41 +301,22 @@ class Study:
 
     def architecture(self, trial: int) -> Architecture:
         """The architecture of a trial. Raises UsageError if there is no such trial."""
-        return Architecture.parse(self.store.trial(self.record.id, _whole("trial", trial)).architecture)
-
-
-def _whole(name: str, value: Any) -> int:
-    """The argument `name` as Python's own number. Raises UsageError if it is not one that a trial may have."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= LAST:
-        raise UsageError(f"`{name}` must be a whole number from 0 to {LAST}, but got {value!r}.")
-    return int(value)
+        return Architecture.parse(self.store.trial(self.record.id, trial).architecture)
 
 
 def _number(what: str, value: Any) -> float:
+    """`value`, perhaps a tensor or array with one element, as a float. Raises UsageError if it is no number."""
     try:
-        if isinstance(value, str | bytes | bool) or value is None:
-            raise TypeError
-        return float(value.item() if hasattr(value, "item") else value)  # also a tensor or array with one element
-    except (TypeError, ValueError, RuntimeError):  # PyTorch raises the last for a tensor with several elements
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise UsageError(f"{what} must be a number, but got {value!r}.") from None
-    except OverflowError:
-        raise UsageError(f"{what} must be at most 1.8e308, but got a larger whole number.") from None
 
 
-def _check_asked(asked: Any) -> None:
-    if not isinstance(asked, Ask):
-        raise UsageError(f"A unit is one of those that `ask` gave, but got {asked!r} ({type(asked).__name__}).")
-
-
-def _lease(seconds: Any) -> float:
-    """`seconds` as a float: databases do not take a number of NumPy or a fraction. Raises ValueError as `ask` says."""
-    try:
-        found = float(seconds) if isinstance(seconds, Real) else math.nan
-    except OverflowError:
-        found = math.inf
-    if not 0 < found <= LONGEST_LEASE:
+def _lease(seconds: float) -> float:
+    """`seconds` as Python's own float. Raises ValueError as `ask` says."""
+    if not 0 < seconds <= LONGEST_LEASE:
         raise ValueError(f"lease_seconds must be above 0 and at most {LONGEST_LEASE:.0f}, but got {seconds!r}.")
-    return found
+    return float(seconds)
 
 
 def open_study(url: str | Path, name: str, config: SearchConfig | str | Path | None = None) -> Study:

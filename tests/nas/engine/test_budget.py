@@ -8,12 +8,11 @@ import pytest
 
 from nas import report
 from nas.config.parts import parts
-from nas.config.schema import Budget, SearchConfig
+from nas.config.schema import SearchConfig
 from nas.engine import launch, planning, session
 from nas.engine.forecast import Rates, affordable, forecast
 from nas.engine.replay import replay
 from nas.engine.resolve import resolve
-from nas.errors import UsageError
 from nas.store import TrialState
 from nas.work import Failure, FailureKind, Outcome
 from searchspace.model.architecture import Architecture
@@ -121,27 +120,6 @@ def test_several_workers_stop_after_what_was_running(describe, table, disorderly
         assert 50 * STEP <= spent(result)["tokens"] <= (50 + 10 * 4) * STEP
 
 
-@pytest.mark.parametrize(
-    ("budget", "message"),
-    [
-        ("{}", "give at least one of trials, steps, tokens, flops, device_seconds"),
-        ("{minutes: 4}", "minutes alone is not enough"),
-        ("{tokens: 0}", r"budget\.tokens.*greater than or equal to 1"),
-        ("{flops: -1}", r"budget\.flops.*greater than 0"),
-        ("{token: 5M}", "Did you mean 'tokens'"),
-    ],
-)
-def test_a_budget_that_cannot_be_is_rejected(budget, message, describe):
-    with pytest.raises(UsageError, match=message):
-        describe(budget=budget)
-
-
-def test_numbers_of_a_budget_may_have_units(describe):
-    assert describe(budget="{tokens: 50M, flops: 3e15, device_seconds: 1k}").budget == Budget(
-        tokens=50_000_000, flops=3e15, device_seconds=1000
-    )
-
-
 def test_a_plan_says_how_many_trials_the_budget_buys(describe):
     quick = "{language_model: {evaluation: 1024}}"  # the plan evaluates what it trained
     config = describe(task=quick, scheduler=HALVING, budget=f"{{tokens: {100 * STEP}, trials: 900}}")
@@ -163,21 +141,6 @@ def test_the_limit_that_buys_fewest_trials_counts(describe):
     assert affordable(config, replace(rates, flops=1e6)) == (50, "device_seconds")
     assert affordable(config, Rates(device_seconds=10)) == (1, "device_seconds")
     assert affordable(describe(budget="{device_seconds: 5}"), Rates()) is None
-
-
-def test_few_trials_are_forecast_though_the_rounded_shares_of_controls_exceed_them(describe):
-    config = describe(budget="{trials: 2}", scheduler=HALVING)
-    arms = {f"random-{number}": {"strategy": "random", "share": 0.3} for number in range(3)}
-    config = type(config)(**{**config.model_dump(), "arms": arms})
-    assert [forecast(config, trials).units[0] for trials in (1, 2, 3, 4, 5, 9)] == [1, 2, 3, 4, 5, 9]
-    assert affordable(config.model_copy(update={"budget": Budget(tokens=50 * STEP)}), Rates(tokens=STEP))[0] > 2
-
-
-def test_the_random_start_follows_from_the_trials_that_a_budget_buys(describe):
-    config = describe(strategy="nsga2", budget=f"{{tokens: {10 * 40 * STEP}}}")
-    assert resolve(config).config.strategy.options["start"] == 10
-    machine = describe(strategy="nsga2", budget="{device_seconds: 60}")
-    assert resolve(machine).config.strategy.options["start"] == 20
 
 
 def test_the_status_shows_spent_of_planned(describe, search):

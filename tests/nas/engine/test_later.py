@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from nas.callbacks.of_study import _points
 from nas.cli.app import run
 from nas.config.parts import parts
 from nas.engine import rescoring, session
@@ -14,9 +13,8 @@ from nas.engine.arm import counts
 from nas.engine.replay import replay
 from nas.engine.scores import Later, Scores
 from nas.errors import UsageError
-from nas.exports.origin import origin, stored
 from nas.objectives import make
-from nas.report import summary, trials
+from nas.report import trials
 from nas.store import Unit, UnitKind, UnitState, open_store
 from searchspace.cost import Shape
 
@@ -138,14 +136,6 @@ def test_of_two_processes_that_disagree_whether_a_trial_runs_the_first_counts(de
         assert (found.trial, found.value, found.old) == (2, None, True)
 
 
-def test_a_machine_is_named_as_a_shell_reads_it(describe, search):
-    on = ON.replace("laptop}", "my laptop}")
-    with search(describe(objectives=f"[loss, {on}]", budget="{trials: 1}")).store as store:
-        (waits,) = summary.pending(store, store.study("tried"))
-        place = store.database.url.database
-    assert waits.endswith(f": nas latency tried --machine 'my laptop' --storage {place}")
-
-
 @pytest.mark.parametrize("command", ["best", "status"])
 def test_commands_say_which_values_wait_for_a_machine(describe, search, capsys, command):
     config = describe(objectives=f"[loss, {ON}]", budget="{trials: 2}")
@@ -153,20 +143,6 @@ def test_commands_say_which_values_wait_for_a_machine(describe, search, capsys, 
     with contextlib.suppress(SystemExit):
         run([command, "tried", "--storage", config.storage])
     assert "laptop_ms: 2 trials wait for the machine laptop: nas latency tried" in "".join(capsys.readouterr())
-
-
-@pytest.mark.usefixtures("measured_once")
-def test_a_machine_that_has_found_what_it_can_does_not_say_that_all_values_are_known(describe, search, capsys):
-    missing = "{latency: {device: 'cuda:99', on: {machine: laptop}, name: gpu_ms}}"
-    config = describe(objectives=f"[loss, {ON}, {missing}]", budget="{trials: 1}")
-    search(config).close()
-    said = []
-    for _ in range(2):
-        with contextlib.suppress(SystemExit):
-            run(["latency", "tried", "--machine", "laptop", "--storage", config.storage])
-        said.append(capsys.readouterr().err)
-    assert "trial 0: laptop_ms" in said[0] and "Left out: objective gpu_ms" in said[1]
-    assert said[1].endswith("No value was missing that this machine can find.\n")
 
 
 def test_the_first_objective_cannot_come_later(describe):
@@ -179,46 +155,3 @@ def test_nothing_is_measured_by_the_search_itself(describe):
     assert (objective.stage, objective.machine, objective.name) == ("later", "laptop", "laptop_ms")
     with pytest.raises(UsageError, match="there is no value from there"):
         objective.evaluate(None)
-
-
-def test_without_values_of_the_longest_trials_the_result_is_shown_all_the_same(describe, search):
-    scheduler = "{halving: {rungs: [10, 20], factor: 2}}"
-    config = describe(objectives=f"[loss, {ON}]", scheduler=scheduler, budget="{trials: 4}")
-    with search(config).store as store:
-        study = store.study("tried")
-        short = next(each for each in trials.results(store, study) if each.rung == 0)
-        store.add_value(short.id, {"name": "laptop_ms", "direction": "minimize"}, 1.0, rung=2)
-        study = store.study("tried")
-        assert trials.front(store, study) == []
-        text = summary.to_text(store, study, None, draw=lambda winner: "")
-    assert "None of the trials that were trained longest has a value of every objective." in text
-    assert "wait for the machine laptop" in text
-
-
-def test_a_value_that_came_later_does_not_hide_how_the_trial_was_trained(describe, search, table):
-    """Its probe has a higher rung than the training."""
-
-    def unit(work, progress=None):
-        found = table(work)
-        return replace(found, metrics=found.metrics | {"halting_steps": 1.5})
-
-    config = describe(objectives=f"[loss, {ON}]", budget="{trials: 1}")
-
-    def told_by(trial):
-        return origin(store, study, trial, trial, stored(store, study, trial), None, None)["search"]
-
-    with search(config, unit).store as store:
-        study, trial = store.study("tried"), store.trial(store.study("tried").id, 0)
-        assert told_by(trial)["pending"] == ["laptop_ms"]
-        assert store.add_value(trial.id, {"name": "laptop_ms", "direction": "minimize"}, 7.0, rung=2)
-        study, trial = store.study("tried"), store.trial(study.id, 0)
-        assert [each.rung for each in store.units(study.id, 0)] == [0, 2]
-
-        assert trials.at_trial_depth(store, study, 0, Shape(length=4)).halting_steps == 1.5
-        told = told_by(trial)
-        assert "pending" not in told and (told["steps"], told["metrics"]["test/loss"]) == (
-            10,
-            trial.values["loss"] + 0.01,
-        )
-        assert store.last_metrics(study.id)[0]["loss"] == trial.values["loss"]
-        assert list(_points(store, study, trial)) == [10]

@@ -38,12 +38,6 @@ def test_the_database_of_a_search_is_a_path_and_not_a_url_of_sqlite(command, des
     assert not list(tmp_path.glob("*.db"))
 
 
-def test_a_link_to_a_file_that_can_be_made_is_accepted(describe, tmp_path):
-    (tmp_path / "link.db").symlink_to("x.db")
-    with launch.open_for(describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/link.db"})):
-        assert (tmp_path / "x.db").stat().st_size
-
-
 def test_an_empty_file_becomes_the_database_and_a_plan_accepts_it(describe, tmp_path):
     (tmp_path / "empty.db").touch()
     config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/empty.db"})
@@ -51,24 +45,6 @@ def test_an_empty_file_becomes_the_database_and_a_plan_accepts_it(describe, tmp_
     with launch.open_for(config) as store:
         launch.enter(store, resolve(config, store))
     assert planning.found(config)[1].startswith("started")
-
-
-def test_a_file_of_one_byte_is_refused_by_a_plan_and_a_search_and_stays(describe, tmp_path):
-    """SQLite takes it as empty."""
-    (tmp_path / "one.db").write_bytes(b"x")
-    config = describe().model_copy(update={"storage": f"sqlite:///{tmp_path}/one.db"})
-    for command in (launch.search, planning.found):
-        with pytest.raises(StoreError, match=r"one.db is not a database. Name another file"):
-            command(config)
-    assert (tmp_path / "one.db").read_bytes() == b"x"
-
-
-def test_a_plan_rejects_checkpoints_as_a_search_does(describe, tmp_path):
-    (tmp_path / "file").touch()
-    wrong = describe(budget="{trials: 1}").model_copy(update={"checkpoints": str(tmp_path / "file")})
-    for command in (lambda: launch.search(wrong, quiet=True), lambda: planning.found(wrong)):
-        with pytest.raises(UsageError, match=r"checkpoints: the folder .* is not a folder"):
-            command()
 
 
 WRONG = {  # changes of a search file that are found after it was read
@@ -155,15 +131,6 @@ def test_a_study_that_has_ended_needs_its_checkpoints_if_it_may_train_more(befor
             command(moved)
 
 
-def test_a_trial_that_is_tried_again_needs_the_checkpoints(describe, search, tmp_path):
-    (tmp_path / "file").touch()
-    config = describe(budget="{trials: 2}")
-    search(config).store.close()
-    moved = config.model_copy(update={"checkpoints": f"{tmp_path}/file/x"})
-    with pytest.raises(UsageError, match=UNUSABLE):
-        launch.search(moved, quiet=True, retry_failed="out of memory")
-
-
 def test_a_device_that_this_machine_does_not_have_is_named_before_there_is_a_study(describe):
     config = describe().model_copy(update={"device": "cuda:99"})
     for command in (launch.search, planning.found):
@@ -181,16 +148,6 @@ def test_a_study_that_has_ended_is_shown_on_a_machine_without_its_device_and_kee
     with launch.search(elsewhere) as result:
         assert result.best is not None and result.study.config["device"] == config.device
         assert result.study.config["limits"]["attempts"] == 2
-
-
-def test_a_study_of_a_cluster_is_shown_without_it(describe, search):
-    config = describe(budget="{trials: 2}")
-    cluster = {"name": "ray", "options": {"address": "nowhere:1"}}
-    with search(config) as result:
-        result.store.update_study(result.study.id, config={**result.study.config, "runner": cluster})
-    for each in (config, config.model_copy(update={"device": "cuda:99"})):
-        with launch.search(each, quiet=True) as result:
-            assert result.best is not None
 
 
 @pytest.mark.parametrize(

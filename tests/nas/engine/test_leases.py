@@ -1,12 +1,9 @@
 """Who holds a unit, whether it still lives, and that a lease is kept while a unit runs."""
 
-import os
-import socket
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -38,12 +35,6 @@ def test_a_process_that_is_gone_is_recognised_on_its_host():
     assert not leases.is_dead("/".join(["elsewhere", boot, pid, started, mark]))
     assert not leases.is_dead("/".join([host, "another-boot", pid, started, mark]))
     assert not leases.is_dead("/".join([host, boot, "not a pid", started, mark]))
-
-
-def test_a_process_that_only_has_the_pid_of_the_owner_is_another_one():
-    host, boot, pid, started, mark = parts(leases.owner_name())
-    assert host == socket.gethostname() and pid == str(os.getpid())
-    assert leases.is_dead("/".join([host, boot, pid, str(int(started) - 1), mark]))
 
 
 def test_a_child_that_ended_and_was_not_waited_for_is_dead():
@@ -94,49 +85,6 @@ def test_the_progress_of_a_unit_is_written_with_its_lease(describe, table):
         Search(config, store, study, InlineRunner(slow), reporter, lease_seconds=0.3).run()
         assert seen[-1] == (3, 2.5, 100.0)
         assert store.units(study.id, 0)[0].progress_step is None  # it ended
-
-
-def test_owners_are_understood_without_psutil(monkeypatch):
-    host, boot, pid, started, mark = parts(leases.owner_name())
-    child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    monkeypatch.setitem(sys.modules, "psutil", None)
-    bare = leases.owner_name()
-    assert parts(bare)[3] == "alive"
-    assert leases.dead([bare, "/".join((host, boot, pid, started, mark))]) == []
-    gone = "/".join((host, boot, child.stdout.strip(), started, mark))
-    assert leases.dead([gone]) == [gone]
-    monkeypatch.undo()
-    assert not leases.is_dead(bare)  # and an owner that was named without it is understood with it
-
-
-def test_a_process_of_another_user_that_is_hidden_is_alive(monkeypatch):
-    """As /proc with hidepid shows it: psutil finds no such process, but a signal could be sent, were it permitted."""
-    import psutil
-
-    host, boot, _, started, mark = parts(leases.owner_name())
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    owner = "/".join((host, boot, str(child.pid), started, mark))
-
-    def hidden(pid):
-        raise psutil.NoSuchProcess(pid)
-
-    monkeypatch.setattr(psutil, "Process", hidden)
-    assert not leases.is_dead(owner)
-
-    def refused(pid):
-        raise psutil.AccessDenied(pid)
-
-    with monkeypatch.context() as other:
-        other.setattr(psutil, "Process", refused)
-        assert not leases.is_dead(owner)
-    child.communicate()
-    assert leases.is_dead(owner)
-
-
-def test_the_start_of_a_process_is_the_one_that_earlier_versions_wrote():
-    """Field 22 of /proc/PID/stat: names in old databases have it."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    assert parts(leases.owner_name())[3] == fields[19]
 
 
 def test_the_leases_of_another_host_are_taken_over_when_they_run_out(describe, search, record):

@@ -1,6 +1,5 @@
 """The loop of a search: the same trials again, nothing lost and nothing twice, whatever happens on the way."""
 
-import os
 import signal
 import sys
 import threading
@@ -11,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import nas
 from nas.engine import launch, leases
 from nas.engine.forecast import forecast
-from nas.engine.loop import Interrupted, NothingFound, Search
+from nas.engine.loop import NothingFound, Search
 from nas.engine.resolve import resolve
 from nas.errors import NasError, UsageError
 from nas.report.console import Reporter
@@ -69,12 +67,6 @@ def test_a_seed_gives_the_same_trials_in_the_same_order_even_when_the_search_bre
     assert record(search(config)) == whole
     assert len({(number, rung) for number, rung, *_ in whole}) == len(whole)
     assert len({hash for _, rung, hash, *_ in whole if rung == 0}) == 12
-
-
-def test_another_seed_gives_other_trials(describe, search, record, tmp_path):
-    (tmp_path / "other").mkdir()
-    first, other = record(search(describe())), record(search(describe(tmp_path / "other", seed="1")))
-    assert {row[2] for row in first} != {row[2] for row in other}
 
 
 KILLED = """
@@ -319,16 +311,6 @@ def test_a_search_that_is_killed_is_not_the_fault_of_units_in_processes_of_their
     assert states == [TrialState.COMPLETE] * 4
 
 
-def test_a_loss_that_is_no_number_is_a_failure(describe, search, table):
-    def run(work, progress=None):
-        return Outcome(trial=work.trial, rung=0, seconds=1.0, metrics={"loss": float("nan" if work.trial == 1 else 1)})
-
-    result = search(describe(), run)
-    failed = result.store.trial(result.study.id, 1)
-    result.store.close()
-    assert (failed.state, failed.error_kind) == (TrialState.FAILED, "not finite") and "loss" in failed.error_text
-
-
 def test_an_exception_in_a_unit_is_a_failure_with_its_traceback(describe, search, table):
     def run(work, progress=None):
         if work.trial == 0:
@@ -354,12 +336,6 @@ def test_a_search_in_which_everything_fails_ends_and_says_why(describe, search, 
     assert caught.value.exit_code == 1
 
 
-def test_a_tiny_space_in_which_everything_fails_ends_too(describe, search, table):
-    unit = failing(table, FailureKind.TASK_ERROR, lambda work: True)
-    with pytest.raises(NothingFound, match=r"\(6 task error\)"):
-        search(describe(space=TINY), unit)
-
-
 @pytest.mark.parametrize(("strategy", "scheduler"), KINDS)
 def test_a_small_space_is_searched_through_and_then_the_search_ends(
     strategy, scheduler, describe, search, record, capsys
@@ -382,21 +358,6 @@ def test_the_budget_of_minutes_holds_across_restarts_and_leaves_the_finals(descr
     purposes = Counter(each.purpose for each in result.store.results_since(result.study.id))
     result.store.close()
     assert purposes == {"search": 5, "final": forecast(config).final_units}
-
-
-def test_a_search_whose_minutes_are_spent_names_the_lease_that_it_waits_for(describe, table, capsys, monkeypatch):
-    config = describe(budget="{trials: 9, minutes: 1}")
-    with nas.open_study(config.storage, config.study, config) as study:
-        first, held = study.ask(2)
-        study.tell(first, {"loss": 1.0}, seconds=61)
-        until = study.store.owners(study.record.id)[0].expires
-        waits = iter([lambda: None, lambda: study.tell(held, {"loss": 2.0})])
-        monkeypatch.setattr("nas.engine.loop.time.sleep", lambda seconds: next(waits)())
-        with launch.search(config, runner=InlineRunner(table)) as result:
-            assert [each.number for each in result.store.trials(result.study.id)] == [0, 1]
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count("Waiting for ") == 1
-    assert f", by nas ask: 1 unit, lease until {until:%Y-%m-%d %H:%M:%S} UTC" in said
 
 
 def test_baselines_are_the_first_trials_and_may_be_added_later(describe, search, record):
@@ -441,27 +402,6 @@ def test_what_breaks_a_search_down_gives_its_units_back(describe, search, table)
         assert not store.owners(study.id)
         unit = store.lease(study.id, leases.owner_name(), 1)[0]
         assert unit.attempt - unit.released == 1  # the attempt does not count
-
-
-def test_a_unit_that_fails_when_the_search_is_to_stop_is_given_back(describe, disorderly, table):
-    """The interrupt may be the cause, in a task that turns it into another exception."""
-
-    class Asked(disorderly):
-        def wait(self, timeout):
-            os.kill(os.getpid(), signal.SIGINT)
-            return self.interrupt(timeout)
-
-        def interrupt(self, seconds):
-            failure = Failure(FailureKind.TASK_ERROR, "interrupted")
-            return [replace(outcome, failure=failure) for outcome in super().wait(seconds)]
-
-    config = describe()
-    with pytest.raises(Interrupted):
-        launch.search(config, quiet=True, runner=Asked(table))
-    with open_store(config.storage) as store:
-        study = store.study("tried")
-        assert store.open_units(study.id) == {UnitState.QUEUED: 4}
-        assert {unit.attempt - unit.released for unit in store.lease(study.id, leases.owner_name(), 4)} == {1}
 
 
 def test_an_objective_that_the_task_does_not_give_ends_the_search_with_a_word(describe, search):

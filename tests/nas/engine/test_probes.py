@@ -1,8 +1,5 @@
 """Objectives that score the untrained model: a unit on a worker, before the trial is trained."""
 
-import math
-import signal
-
 import pytest
 import torch
 
@@ -143,12 +140,6 @@ def test_a_probe_that_raises_is_a_typed_failure_and_nothing_is_trained(probed, m
         assert [[unit.kind for unit in store.units(study.id, number)] for number in (0, 1)] == [[UnitKind.PROBE]] * 2
 
 
-def test_a_score_that_is_not_finite_is_a_failure(probed, monkeypatch):
-    monkeypatch.setattr("nas.objectives.probes.gradient_norm.GradientNorm.score", lambda *_: math.nan)
-    with pytest.raises(NothingFound, match=r"2 not finite.*gradient_norm came out as nan"):
-        launch.search(probed(), quiet=True)
-
-
 def test_a_task_that_breaks_during_a_probe_is_a_task_error(probed, tmp_path):
     config = probed()
     config = config.model_copy(update={"task_source": CRASH})
@@ -175,27 +166,6 @@ def test_a_search_that_dies_between_probe_and_training_goes_on_with_the_training
     units, _ = units_of(launch.search(probed(), quiet=True, runner=InlineRunner(run)))
     assert ran == [(0, "probe"), "gone", (0, "train"), (1, "probe"), (1, "train")]
     assert [len(each) for each in units.values()] == [2, 2]
-
-
-KILLED = """
-import os, signal, sys
-from nas.config.schema import SearchConfig
-from nas.engine import launch
-from nas.store import Store
-finish = Store.finish
-def dying(self, *args, **options):
-    finish(self, *args, **options)
-    os.kill(os.getpid(), signal.SIGKILL)  # the probe is recorded, and its training is queued
-Store.finish = dying
-launch.search(SearchConfig.model_validate_json(sys.argv[1]), quiet=True)
-"""
-
-
-def test_a_process_killed_right_after_a_probe_loses_nothing(probed, forked):
-    assert forked(KILLED, probed().model_dump_json()).returncode == -signal.SIGKILL
-    units, trials = units_of(launch.search(probed(), quiet=True))
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
-    assert [[unit.attempt for unit in each] for each in units.values()] == [[1, 1], [1, 1]]
 
 
 def test_a_probe_can_be_asked_for_and_told_from_outside(probed):
@@ -286,8 +256,3 @@ def test_a_worker_that_cannot_measure_fails_the_trial_and_the_search_goes_on(pro
 def test_a_place_that_ray_cannot_hold_is_refused_before_the_search(probed, on, says):
     with pytest.raises(UsageError, match=f"option 'on': .*{says}"):
         probed(objective=LATENCY.replace("{resources: {quiet: 1}}", on) % "prefill")
-
-
-@pytest.mark.parametrize("on", ["{resources: {quiet: 0.5}}", "{resources: {quiet: 1.5, GPU: 2, CPU: 1}}"])
-def test_an_amount_may_be_a_fraction(probed, on):
-    probed(objective=LATENCY.replace("{resources: {quiet: 1}}", on) % "prefill")

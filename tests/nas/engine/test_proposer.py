@@ -6,11 +6,10 @@ import pytest
 
 from nas.config.parts import parts
 from nas.config.schema import SearchConfig
-from nas.engine import launch, proposer, session
+from nas.engine import launch, session
 from nas.engine.replay import replay
 from nas.engine.resolve import resolve
 from nas.engine.source import Exhausted, Source, point_of
-from nas.store import open_store
 from nas.strategies import registry
 from nas.strategies.contract import Result
 from searchspace.cost import Shape
@@ -175,24 +174,3 @@ def test_a_strategy_can_evaluate_what_needs_no_training(shared):
     point = proposer.space.sample(Random(0))
     loss, parameters = proposer.arms["main"].strategy.evaluate(point)
     assert loss is None and parameters == build.cost(point.architecture, Shape(batch=1, length=128)).parameters
-
-
-def test_evidence_is_found_after_many_trials_without_a_value(tmp_path, monkeypatch):
-    monkeypatch.setattr(proposer, "EVIDENCE", 2)
-    with open_store(tmp_path / "nas.db") as store:
-        study = store.create_study("quick", {}, "kind: decoder", 0, [{"name": "loss", "direction": "minimize"}], "data")
-        for number in range(5):
-            store.add_trial(
-                study.id,
-                number,
-                architecture=(f"{number:04x}", "kind: decoder"),
-                seed=0,
-                purpose="search",
-                operator="random",
-                choices={},
-                known_results=0,
-                steps=10,
-                evidence={"decode_ms": {"length": 8}} if number > 2 else {},
-            )
-        assert list(proposer.evidence(store, study, "decode_ms")) == [{"length": 8}] * 2
-        assert list(proposer.evidence(store, study, "train_ms")) == []

@@ -2,19 +2,16 @@
 
 import contextlib
 import json
-import re
 from dataclasses import replace
 
 import pytest
-import torch
 
 from nas.cli.app import run
 from nas.engine import rescoring
-from nas.errors import StoreError, UsageError
-from nas.objectives import latency
+from nas.errors import UsageError
 from nas.objectives.costs import Flops
 from nas.report import front, trials
-from nas.store import Measurement, open_store
+from nas.store import open_store
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 
@@ -70,25 +67,6 @@ def test_the_value_of_a_faster_process_counts(ended, monkeypatch):
 
 
 @pytest.mark.usefixtures("measured_once")
-def test_values_of_another_device_that_came_meanwhile_are_not_mixed_with_those_of_this_one(ended, monkeypatch):
-    """Two machines of different kinds begin at the same moment, when the study has no value yet."""
-    store, study = ended.store, ended.study
-    objective = rescoring.wanted(study, {"latency": {"length": 4, "threads": 1, "method": "measured"}})
-    described = {"name": "prefill_ms", "direction": "minimize"}
-    add = store.add_value
-
-    def meanwhile(*arguments, **more):
-        other = {"key": "f00d", "name": "Another CPU"}
-        add(store.trial(study.id, 0).id, described, 7.0, {"device": other})
-        return add(*arguments, **more)
-
-    monkeypatch.setattr(store, "add_value", meanwhile)
-    with pytest.raises(UsageError, match=r"prefill_ms: the study's latencies are of Another CPU \(f00d\), but this is"):
-        list(rescoring.rescore(store, study, objective))
-    assert [each.values.get("prefill_ms") for each in trials.results(store, study)] == [7.0] + [None] * 5
-
-
-@pytest.mark.usefixtures("measured_once")
 def test_values_of_another_objective_with_the_same_name_are_not_taken_for_its_own(ended):
     store = ended.store
 
@@ -117,45 +95,6 @@ def test_an_objective_that_cannot_be_found_here_does_not_stop_the_others(ended, 
         list(rescoring.find(store, study, some[1:]))
 
 
-@pytest.mark.usefixtures("measured_once")
-def test_values_of_other_code_are_told(ended, monkeypatch):
-    store, told = ended.store, []
-
-    def found():
-        objective = rescoring.wanted(
-            store.study("tried"), {"latency": {"length": 4, "threads": 1, "method": "measured"}}
-        )
-        return rescoring.rescore(store, store.study("tried"), objective, told.append)
-
-    next(found())
-    next(found())
-    assert told == []
-    monkeypatch.setattr(latency, "code", lambda: "f00d")
-    next(found())
-    assert re.search("earlier values of this study are of other code .*now f00d", told[0])
-
-
-def test_values_of_an_objective_that_keeps_evidence_but_may_be_found_again_are_its_own(ended, monkeypatch):
-    monkeypatch.setattr(Flops, "evidence", lambda self, architecture: {"how": "counted by hand"})
-    for old in (False, True):
-        study = ended.store.study("tried")
-        found = list(rescoring.rescore(ended.store, study, rescoring.wanted(study, "flops")))
-        assert {each.old for each in found} == {old}
-
-
-@pytest.mark.usefixtures("measured_once")
-def test_another_version_of_torch_is_named(ended):
-    store, study = ended.store, ended.study
-    device = rescoring.wanted(study, "latency").predictor.table.device.to_dict()
-    store.add_measurements(device | {"key": "f00d", "torch": "1.0"}, [Measurement(
-        operation="o", problem="p", dtype="", implementation="", configuration="{}", source="", milliseconds=1.0
-    )])  # fmt: skip
-    described, other = {"name": "prefill_ms", "direction": "minimize"}, {"key": "f00d", "name": device["name"]}
-    store.add_value(store.trial(study.id, 0).id, described, 7.0, {"device": other})
-    with pytest.raises(UsageError, match=f", with torch '{re.escape(torch.__version__)}', there '1.0': go on"):
-        list(rescoring.rescore(store, store.study(study.name), rescoring.wanted(study, "latency")))
-
-
 def test_flops_that_come_later_count_the_depth_that_halting_blocks_reached(describe, search, table):
     space = "{kind: decoder, width: 16, vocabulary: 256, body: {halting: {times: 4, of: [{feed_forward: {}}]}}}"
 
@@ -170,15 +109,6 @@ def test_flops_that_come_later_count_the_depth_that_halting_blocks_reached(descr
         architecture = Architecture.parse(store.trial(study.id, 0).architecture)
         assert found.value == cost(architecture, replace(objective.shape, halting_steps=1.5)).expected_flops
         assert found.value < objective.evaluate(architecture)
-
-
-def test_a_trial_that_was_deleted_meanwhile_is_told(ended):
-    for adds in (
-        lambda: ended.store.add_value(10**6, {"name": "flops", "direction": "minimize"}, 1.0),
-        lambda: ended.store.add_no_value(10**6, 1, ("no value", "it does not run")),
-    ):
-        with pytest.raises(StoreError, match="its study was deleted"):
-            adds()
 
 
 def test_a_trial_without_a_value_says_why_and_is_not_on_the_front(ended, monkeypatch):
