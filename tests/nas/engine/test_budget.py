@@ -135,7 +135,7 @@ def test_a_plan_says_how_many_trials_the_budget_buys(describe):
 
 
 def test_the_limit_that_buys_fewest_trials_counts(describe):
-    config = describe(budget=f"{{tokens: {1000 * STEP}, flops: 9e8, device_seconds: 55}}")
+    config = describe(budget=f"{{tokens: {1000 * STEP}, flops: 9e8, device_seconds: 65}}")
     rates = Rates(tokens=STEP, flops=2e6, device_seconds=0.1, unit_seconds=0.1)
     assert affordable(config, rates) == (45, "flops")
     assert affordable(config, replace(rates, flops=1e6)) == (50, "device_seconds")
