@@ -31,7 +31,7 @@ def evaluate(
     Example: nas eval best.yaml --split test
     """
     from nas.errors import UsageError
-    from nas.trained import evaluating, recorded, settings
+    from nas.trained import loading, recorded, settings
 
     if split not in ("validation", "test"):
         raise UsageError(f"--split must be validation or test, but got {split!r}.")
@@ -39,7 +39,7 @@ def evaluate(
     record = recorded.find(architecture, storage, lambda: settings.prepared(None, task, options))
     chosen = settings.settings(record, task=task, options=options, device=device, threads=threads)
     note(chosen.lines()[0])
-    metrics = evaluating.evaluate(record, chosen, "test" if split == "test" else "validation", weights, storage)
+    metrics = loading.evaluate(record, chosen, "test" if split == "test" else "validation", weights, storage)
     if as_json:
         print_json({"split": split, "metrics": metrics})
         return

@@ -38,8 +38,7 @@ def generate(
     import torch
 
     from nas.errors import UsageError
-    from nas.generation.generating import beam, sample
-    from nas.generation.sampling import Sampling
+    from nas.generation import Sampling, beam, sample
     from nas.trained import loading
 
     drawing = {"--temperature": temperature != 1, "--top-k": top_k, "--top-p": top_p != 1, "--seed": seed}

@@ -14,8 +14,7 @@ from nas.exports.formats.huggingface import folder
 from nas.exports.native import native
 from nas.exports.tokenizer import tokenizer
 from nas.exports.winner import Winner
-from nas.generation.generating import sample
-from nas.generation.sampling import Sampling
+from nas.generation import Sampling, sample
 from nas.tasks.vocabulary import Bytes, Characters, Words
 from nas.testing import load_published
 from searchspace import zoo

@@ -22,8 +22,7 @@ from torch.nn import functional as F
 
 from nas.exports.formats.huggingface import folder
 from nas.exports.winner import Winner
-from nas.generation.generating import sample
-from nas.generation.sampling import Sampling
+from nas.generation import Sampling, sample
 from nas.tasks.vocabulary import Words
 from searchspace.contract import Context
 from searchspace.model.architecture import Architecture
