@@ -36,6 +36,7 @@ from scipy.stats import spearmanr
 
 from benchmarks.support.report import report
 from benchmarks.support.spaces import loaded
+from kernels.dispatch.device import resolve
 from nas.latency.calibration import CrossCheck
 from nas.latency.measured import CannotRun, latency
 from nas.latency.pieces import CannotCompose
@@ -46,7 +47,6 @@ from searchspace.errors import SpaceError
 from searchspace.model.architecture import Architecture
 from searchspace.parts import configured_below
 from searchspace.space.space import Space
-from tuner.device import resolve
 
 SPACE, CPU = "everything", "cpu"  # of rows without these fields
 LENGTHS = (64, 512)

@@ -107,7 +107,7 @@ def _kernels() -> tuple[bool, str]:
 def _device() -> tuple[bool, str]:
     import torch
 
-    from tuner.device import fingerprint
+    from kernels.dispatch.device import fingerprint
 
     names = [fingerprint("cpu").name, *(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))]
     return True, "; ".join(names) + ("" if len(names) > 1 else "; no GPU, which is fine")

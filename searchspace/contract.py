@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -270,7 +270,7 @@ class Primitive(nn.Module):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         """Calls `forward` with the block's own position, and for one document or sequence at a time where it must."""
         if (position := self._modules.get(OWN_POSITION)) is not None:
-            context = replace(context, position=position)
+            context = replace(context, position=cast(PositionModule, position))
         if not self.is_ragged:
             if context.documents is not None:
                 return apart.documents(super().__call__, x, context)

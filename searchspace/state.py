@@ -53,7 +53,7 @@ class Streams:
         return (starts + padding.cumsum(1) - 1).clamp(min=0)
 
     def leave(self, length: int, padding: Tensor | None = None) -> None:
-        """Ends a piece of `length` positions."""
+        """Ends a piece of `length` positions; padding: [B, T], True at real positions."""
         self.length += length
         for b, row in enumerate(self.rows):
             row.length += length if padding is None else int(padding[b].sum())

@@ -38,7 +38,7 @@ STEPS = {
     "strategies": "import nas.strategies.registry as r; r.strategies()",
     "call": "import torch; from kernels.rowwise.softmax import softmax; "
     "softmax(torch.ones(8, 8, requires_grad=True)).sum().backward()",
-    "tuner": "import tuner.device, tuner.measure.measure",
+    "tuner": "import tuner.measure.measure",
 }
 
 

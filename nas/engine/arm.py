@@ -170,7 +170,10 @@ class Arm:
         return filled if self.audit is None else self.audit.masked(filled)
 
     def promotion(self) -> tuple[int, Promotion] | None:
-        """(id of the trial, promotion) of the trial that should continue now, which then counts as promoted."""
+        """(id of the trial, promotion) of the trial that should continue now, which then counts as promoted.
+
+        Raises the error of `broken` if the scheduler names a trial that cannot continue.
+        """
         if self.allowance.spent:
             return None
         answer = self.scheduler.promotion()
@@ -202,7 +205,10 @@ class Arm:
         return bool(self._open) and self.scheduler.promotion() is WAIT
 
     def next_steps(self) -> int:
-        """The steps of the first training unit of the next trial of this arm."""
+        """The steps of the first training unit of the next trial of this arm.
+
+        Raises the error of `broken` if the scheduler gives no steps, or more than the horizon.
+        """
         place = len(self._numbers)
         steps, horizon = self.scheduler.start(place), self.scheduler.horizon(place)
         if not 1 <= steps <= horizon:

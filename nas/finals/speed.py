@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernels.dispatch.device import resolve
 from nas.config.parts import parts
 from nas.config.schema import SearchConfig
 from nas.latency import runs, timing
 from nas.latency.runs import Setting
 from searchspace.model.architecture import Architecture
-from tuner.device import resolve
 from tuner.measure import garbage
 from tuner.measure.measure import measure
 

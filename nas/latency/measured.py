@@ -11,11 +11,11 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kernels.dispatch.device import resolve
 from nas.latency import resources, runs, served, timing
 from nas.latency.evidence import LOADED
 from nas.latency.runs import Phase, Run, Setting
 from searchspace.registry import Configured
-from tuner.device import resolve
 from tuner.measure import garbage
 
 BUILDS = 6  # at least: their range covers the median over all possible builds with 97 %

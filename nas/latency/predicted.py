@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from kernels.dispatch.device import resolve
 from nas.latency import bench, runs, served, timing
 from nas.latency.calibration import CONFIDENCE, CrossCheck
 from nas.latency.measured import PREDICTED, CannotRun, PhaseLatency, latency
@@ -25,7 +26,6 @@ from nas.latency.runs import Run, Setting
 from nas.latency.table import Entry, Table, piece_problem, problem
 from nas.latency.timing import Times
 from searchspace.model.architecture import Architecture
-from tuner.device import resolve
 from tuner.measure import garbage
 from tuner.outcome import poisons
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kernels.dispatch.device import resolve
 from nas import location
 from nas.latency import measured, runs
 from nas.latency.measured import PhaseLatency
@@ -21,7 +22,6 @@ from nas.latency.runs import Setting
 from nas.latency.table import Table
 from searchspace.model.architecture import Architecture
 from searchspace.model.build import as_architecture
-from tuner.device import resolve
 
 
 def profile(

@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from kernels.dispatch import sources
+from kernels.dispatch.device import fingerprint
 from nas.latency import served
 from nas.latency.evidence import LOADED
 from nas.latency.measured import PhaseLatency
@@ -21,7 +22,6 @@ from nas.latency.runs import Setting
 from nas.latency.stored import GAUGE, MODEL, PIECE, SUM
 from nas.latency.timing import quiet_gauge
 from nas.store import Measurement, Reader, Store
-from tuner.device import fingerprint
 
 KEPT = ("samples", "coverage", "peak_bytes", "load", "joules")  # of a latency, next to its times
 RUNS = (  # what runs when a model does, and what times it

@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from kernels.dispatch.device import resolve
 from nas.latency.runs import Run, Setting, on_threads
-from tuner.device import resolve
 from tuner.measure.core import one_core
 from tuner.measure.garbage import collector_off
 from tuner.measure.interval import Interval, median_interval

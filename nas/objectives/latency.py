@@ -22,6 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
+from kernels.dispatch.device import resolve
 from nas.errors import NasError, UsageError
 from nas.latency import evidence, resources
 from nas.latency.calibration import CrossCheck
@@ -36,7 +37,6 @@ from nas.options import Field, Fraction, PlainValidator, Positive, Threads
 from searchspace.cost import Shape
 from searchspace.model.architecture import Architecture
 from searchspace.space.space import Space
-from tuner.device import resolve
 
 Method = Literal["measured", "predicted", "auto"]
 SMALLEST = 1e-4  # of an amount of a resource: Ray counts in ten-thousandths

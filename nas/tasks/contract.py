@@ -205,7 +205,10 @@ def defines_outputs(task: Task) -> bool:
 
 
 def reported(task: Task) -> tuple[Metric, ...] | None:
-    """The metrics that `task` returns; None for a task of the user that does not declare them."""
+    """The metrics that `task` returns; None for a task of the user that does not declare them.
+
+    Raises ValueError if what it declares is no tuple of metrics.
+    """
     if task.reports is None and type(task).metrics is Task.metrics and type(task).evaluate is Task.evaluate:
         return (Metric("loss"),)
     if task.reports is not None and not all(isinstance(each, Metric) for each in task.reports):

@@ -27,7 +27,7 @@ class SideResults:
     lanes: dict[str, Lane] = field(default_factory=dict)
 
     def tensors(self) -> list[Tensor]:
-        """All tensors of these results in a fixed order: losses, then lanes."""
+        """All tensors of these results, of any shape, in a fixed order: losses, then lanes."""
         losses = [loss for losses in self.losses.values() for loss in losses]
         return [*losses, *(lane.tensor for lane in self.lanes.values())]
 
@@ -57,7 +57,7 @@ def call(block: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, SideRes
 
 
 def outside(context: Context) -> list[Tensor]:
-    """The tensors of the context that need a gradient, each once."""
+    """The tensors of the context, of any shape, that need a gradient, each once."""
     every = {id(lane.tensor): lane.tensor for lane in context.lanes.values()}
     return [tensor for tensor in every.values() if tensor.requires_grad]
 

@@ -87,10 +87,10 @@ class Definitions:
             pairs = [self._tied(item, prefix) for item in value]
             made = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
         elif isinstance(value, Block) and value.has_holes:
-            pairs = {name: self._tied(below, prefix) for name, below in value.fields.items()}
+            fields = {name: self._tied(below, prefix) for name, below in value.fields.items()}
             made = (
-                Block(value.name, {name: one for name, (one, _) in pairs.items()}, value.mark),
-                Block(value.name, {name: other for name, (_, other) in pairs.items()}, value.mark),
+                Block(value.name, {name: one for name, (one, _) in fields.items()}, value.mark),
+                Block(value.name, {name: other for name, (_, other) in fields.items()}, value.mark),
             )
         else:
             return value, value
@@ -108,7 +108,9 @@ def of(value: Value) -> dict[str, Items]:
             for below in value.fields.values():
                 visit(below)
             if value.name == USE:
-                found.setdefault(value.fields["name"], value.fields["of"])
+                name, blocks = value.fields["name"], value.fields["of"]
+                assert isinstance(name, str) and isinstance(blocks, tuple)
+                found.setdefault(name, blocks)
         elif isinstance(value, tuple):
             for item in value:
                 visit(item)

@@ -58,11 +58,11 @@ def profile(
     import torch
 
     from kernels.dispatch import tuned
+    from kernels.dispatch.device import fingerprint
     from nas import architectures, tuning
     from nas.latency import profile as profiling
     from nas.latency.resources import NOT_REPORTED, declared
     from nas.latency.runs import Setting
-    from tuner.device import fingerprint
 
     found = architectures.find(architecture, storage)
     try:

@@ -1,0 +1,1 @@
+"""Code that exports carry: the loader, plain operations, and the classes of Hugging Face folders."""

@@ -296,8 +296,8 @@ def test_measurements_are_exported_and_imported_once(nas, tuner, quick):
 
 
 def test_what_tuning_measures_is_where_kernels_of_the_users_own_keep_theirs(nas, tuner, quick, monkeypatch):
+    from kernels.dispatch.device import fingerprint
     from nas.store.records import Measurement
-    from tuner.device import fingerprint
     from tuner.search.results import results_at
 
     tune(nas)

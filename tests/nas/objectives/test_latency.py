@@ -235,7 +235,7 @@ def test_an_architecture_that_does_not_run_like_that_fails_and_the_search_goes_o
 
 def test_a_study_keeps_to_one_device(tried, monkeypatch):
     tried(MEASURED, trials=1).store.close()
-    monkeypatch.setattr("tuner.device.Device.key", "another")
+    monkeypatch.setattr("kernels.dispatch.device.Device.key", "another")
     with pytest.raises(UsageError, match="the study's latencies are of"):
         tried(MEASURED, trials=2)
 
