@@ -23,8 +23,8 @@ from typing import Any
 
 from nas.child import Child, Death, Died, Late
 from nas.errors import NasError
-from nas.runners.contract import LATE_SECONDS, Run, too_slow
 from nas.runners._here import PATIENCE_SECONDS, InlineRunner
+from nas.runners.contract import LATE_SECONDS, Run, too_slow
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
 READY = "it can run units"

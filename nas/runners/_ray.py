@@ -23,9 +23,9 @@ import ray
 
 from nas.errors import NasError
 from nas.runners import _ray_cluster, _ray_errors
+from nas.runners._here import InlineRunner
 from nas.runners._ray_cluster import RayCluster
 from nas.runners.contract import LATE_SECONDS, Run, too_slow
-from nas.runners._here import InlineRunner
 from nas.work import Failure, FailureKind, Outcome, Progress, Work
 
 if TYPE_CHECKING:
