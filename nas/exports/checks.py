@@ -126,6 +126,8 @@ def _python(folder: Path, expected: Mapping[str, Any]) -> Result:
 
 def _huggingface(folder: Path, expected: Mapping[str, Any]) -> Result:
     """Load the folder `huggingface` with the Auto class of transformers that its config.json names."""
+    # a parent that uses transformers hands its own copies of code on
+    sys.path[:] = [each for each in sys.path if not (Path(each) / "transformers_modules").exists()]
     with tempfile.TemporaryDirectory() as cache:
         os.environ |= {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": cache}  # read when transformers is imported
         return _transformers(folder / "huggingface", expected)
