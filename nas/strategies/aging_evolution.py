@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from random import Random
-from typing import Literal
 
 from nas.options import Start, Trials
 from nas.strategies.base import StrategyBase
@@ -23,9 +22,8 @@ SHARE, FEWEST = 4, 5  # a quarter of a small population competes to be the paren
 @strategy("aging_evolution")
 class AgingEvolution(StrategyBase):
     """population: how many trials are members. sample: how many of them compete to be the parent. start: random trials
-    before the first child. moves: `all` also changes all layers alike and moves layers. parent: with `spread` a quarter
-    of a small population competes; with `best` all of it competes, so that nearly all of the
-    first children have one of two parents.
+    before the first child. moves: `all` also changes all layers alike and moves layers.
+    A quarter of a small population competes, because otherwise nearly all first children would have one of two parents.
     """
 
     def __init__(
@@ -40,13 +38,12 @@ class AgingEvolution(StrategyBase):
         sample: Trials = 20,
         start: Start = AUTO,
         moves: Moves = "all",
-        parent: Literal["spread", "best"] = "spread",
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
         self.population = population
         self.sample = sample
         self.first = min(random_start(start, trials), population)
-        self.moves, self.parent = moves, parent
+        self.moves = moves
         self.resolved = {"start": self.first}
         self.members: OrderedDict[int, Member] = OrderedDict()  # by number, in the order in which they finished
         self._ranked: list[Member] | None = None  # best first; None if it has to be computed again
@@ -78,7 +75,5 @@ class AgingEvolution(StrategyBase):
 
     def _winner(self, rng: Random, count: int) -> int:
         """The place of the parent among the `count` members, best first."""
-        if self.parent == "best":
-            return min(rng.sample(range(count), min(self.sample, count)))
         compete = min(self.sample, max(FEWEST, count // SHARE))
         return min(rng.sample(range(count), min(compete, count)))

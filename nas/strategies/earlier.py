@@ -17,8 +17,7 @@ from searchspace.tree import Scalar
 class Earlier:
     """The results of the study `study`: for each trial its choices, its steps of training and its values.
 
-    objectives: the places of the values among the objectives of the new search. All values are minimised. deepest: a
-    repeat whose number of copies the study did not choose has all of its copies; an earlier version took the fewest.
+    objectives: the places of the values among the objectives of the new search. All values are minimised.
     """
 
     study: str
@@ -26,7 +25,6 @@ class Earlier:
     choices: tuple[Mapping[str, Scalar], ...]
     steps: tuple[int, ...]
     values: tuple[tuple[float, ...], ...]
-    deepest: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, in which each hole is named once."""
@@ -38,7 +36,6 @@ class Earlier:
             "choices": [[[places[path] for path in each], list(each.values())] for each in self.choices],
             "steps": list(self.steps),
             "values": [list(each) for each in self.values],
-            "deepest": self.deepest,
         }
 
     @classmethod
@@ -51,5 +48,4 @@ class Earlier:
             tuple({holes[place]: value for place, value in zip(*each, strict=True)} for each in kept["choices"]),
             tuple(kept["steps"]),
             tuple(tuple(each) for each in kept["values"]),
-            kept.get("deepest", False),
         )

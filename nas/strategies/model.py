@@ -56,9 +56,8 @@ BUILT = 16  # candidates that are built at most, until some are feasible and new
 class Model(StrategyBase):
     """start: random trials before the model is used. candidates: rows that each round compares. rounds: how often the
     best of them are varied. exact: candidates whose costs are computed. costs: whether computed costs are features too,
-    in a space that is listed. opening: the random start counts the strategy's own trials, and ends early if most of
-    them fail; "number" is that of an earlier version. learn_from: names of earlier studies, whose results are
-    `earlier`."""
+    in a space that is listed. learn_from: names of earlier studies, whose results are `earlier`. The random start
+    counts the strategy's own trials, and ends early if most of them fail."""
 
     def __init__(
         self,
@@ -74,7 +73,6 @@ class Model(StrategyBase):
         rounds: Annotated[Positive, Field(le=1_000)] = 3,
         exact: Annotated[Positive, Field(le=1_000)] = 3,
         costs: Literal["features", "values"] = "features",
-        opening: Literal["own", "number"] = "own",
         learn_from: Names = (),
     ) -> None:
         super().__init__(space, seed=seed, objectives=objectives, evaluate=evaluate)
@@ -84,7 +82,6 @@ class Model(StrategyBase):
         self.codes = Codes(space)
         self.moves = Moves(self.codes)
         self._earlier, self._costs_are_features = tuple(earlier), costs == "features"
-        self._counts_own = opening == "own"
         self._own: set[int] = set()  # numbers of the trials of this strategy
         self._pending: dict[int, np.ndarray] = {}  # number of the trial -> row
         self._batch: dict[int, np.ndarray] = {}  # the same, of earlier proposals of the batch that is asked for
@@ -130,8 +127,7 @@ class Model(StrategyBase):
     def propose(self, rng: Random, number: int, tried: int) -> Proposal:
         drawn = np.random.default_rng(rng.getrandbits(64))
         if tried >= EVOLVED or self._opens():
-            turn = len(self._own) + len(self._batch) if self._counts_own else number
-            return self._first_point(rng, drawn, turn, tried)
+            return self._first_point(rng, drawn, len(self._own) + len(self._batch), tried)
         try:
             found = self._modelled(rng, drawn) if tried < MODELLED else None
         except (np.linalg.LinAlgError, FloatingPointError):  # the search goes on, as evolution
@@ -145,7 +141,7 @@ class Model(StrategyBase):
         known = self.knowledge
         if known.successes >= self.first:
             return False
-        if self._counts_own and known.successes >= LEAST and known.failures >= FAILING * self.first:
+        if known.successes >= LEAST and known.failures >= FAILING * self.first:
             return False
         return known.successes < TAUGHT_FIRST or not known.confirmed(TAUGHT_FIRST)
 

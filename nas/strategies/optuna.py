@@ -11,7 +11,7 @@ import inspect
 from functools import partial
 from importlib.util import find_spec
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from nas.errors import UsageError
 from nas.strategies.base import StrategyBase
@@ -36,8 +36,8 @@ START = "n_startup_trials"  # what Optuna calls the number of random trials
 
 @strategy("optuna")
 class Optuna(StrategyBase):
-    """sampler: the name of a class in `optuna.samplers`. failures: whether it learns from failed trials. numbers: a
-    choice of numbers is `ordered`, or a set of `options`. All other options go to the sampler."""
+    """sampler: the name of a class in `optuna.samplers`. All other options go to the sampler, which learns from failed
+    trials too. A choice of numbers is an ordered number."""
 
     def __init__(
         self,
@@ -48,8 +48,6 @@ class Optuna(StrategyBase):
         evaluate: Evaluate | None = None,
         trials: int | None = None,
         sampler: str = "TPESampler",
-        failures: Literal["learned", "ignored"] = "learned",
-        numbers: Literal["ordered", "options"] = "ordered",
         **options: Any,
     ) -> None:
         from nas.strategies._optuna import holes, study
@@ -61,7 +59,6 @@ class Optuna(StrategyBase):
         self.sampler = sampler
         self.kind = self._find(sampler, objectives)
         self.options = sampler_options.checked(self.kind, options, objectives)
-        self.failures, self.ordered = failures, numbers == "ordered"
         self._worst: tuple[float, ...] | None = None  # the worst value of each objective
         random_start = self._random_start(trials)
         self.options |= random_start
@@ -96,8 +93,8 @@ class Optuna(StrategyBase):
             # The old one would still count the trial that failed now.
             self._intersection = self._optuna.IntersectionSearchSpace()
         place = self._places[result.number]
-        if not failed or self.failures == "ignored":
-            self.ledger.set_values(place, None if failed else result.values)
+        if not failed:
+            self.ledger.set_values(place, result.values)
         elif self.sampler in AS_WORST and self._worst:
             self.ledger.set_values(place, self._worst)
         else:
@@ -124,7 +121,7 @@ class Optuna(StrategyBase):
         with self.ledger.leaving_no_trace():
             trial = self.study.ask()
             try:
-                return self.space.realise(partial(self._holes.suggest, trial, ordered=self.ordered))
+                return self.space.realise(partial(self._holes.suggest, trial))
             except ValueError as error:
                 raise UsageError(f"Optuna's {self.sampler} cannot sample this space: {error}") from error
 
@@ -148,8 +145,8 @@ class Optuna(StrategyBase):
         if self._optuna.remembers_in_trials(self.kind):
             self._remember(place)
         for path, hole in filled.items():
-            distribution = self._holes.distribution(hole, self.ordered)
-            value = distribution.to_internal_repr(self._holes.parameter(hole, point.choices[path], self.ordered))
+            distribution = self._holes.distribution(hole)
+            value = distribution.to_internal_repr(self._holes.parameter(hole, point.choices[path]))
             self.ledger.set_trial_param(place, path, value, distribution)
         return place
 

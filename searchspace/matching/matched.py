@@ -126,7 +126,7 @@ def _closest(
     given: str | Architecture, winner: Architecture, match: str, shape: str, at: Shape, target: float
 ) -> Architecture:
     search = Search(families.family(given, winner), lambda each: _value(each, match, at))
-    return search.closest(target, shape, former=match == "parameters")  # the only quantity that finals once had
+    return search.closest(target, shape, by_size=match == "parameters")
 
 
 class _Measured:

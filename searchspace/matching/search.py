@@ -66,14 +66,14 @@ class Search:
     value: Callable[[Architecture], float]
     _known: dict[int, tuple[float, float] | None] = field(default_factory=dict)
 
-    def closest(self, target: float, shape: str, *, former: bool = False) -> Architecture:
+    def closest(self, target: float, shape: str, *, by_size: bool = False) -> Architecture:
         """The model with a cost of about `target`. Raises SpaceError if no width fits the family.
 
-        former: `usual` prefers the nearest size even if that has far too many layers, as earlier versions did.
+        by_size: `usual` prefers the nearest size even if that has far too many layers.
         """
         if shape == "usual":
             best = self._nearest(list(self._estimated(target, SHAPES[shape], STEP)), target, SHAPES[shape])
-            if not former and not best.within(BANDS[-1][0], math.inf):  # such as 12 layers of width 24
+            if not by_size and not best.within(BANDS[-1][0], math.inf):  # such as 12 layers of width 24
                 best = self._shaped(target, shape)
         elif shape == "wide":
             best = self._shaped(target, shape)

@@ -16,9 +16,9 @@ from searchspace.language import holes
 from searchspace.tree import Choice, Floats, Hole, Integers
 
 
-def distribution(hole: Hole, ordered: bool = True) -> BaseDistribution:
-    """The distribution that Optuna draws from for `hole`. ordered: a choice of numbers is ordered by size."""
-    if ordered and (numbers := holes.sorted_numbers(hole)) is not None:
+def distribution(hole: Hole) -> BaseDistribution:
+    """The distribution that Optuna draws from for `hole`; a choice of numbers is ordered by size."""
+    if (numbers := holes.sorted_numbers(hole)) is not None:
         return IntDistribution(0, len(numbers) - 1)
     if isinstance(hole, Choice):
         return CategoricalDistribution(range(len(hole.options)))
@@ -31,10 +31,10 @@ def distribution(hole: Hole, ordered: bool = True) -> BaseDistribution:
     return FloatDistribution(hole.low, high, log=hole.log, step=hole.step)
 
 
-def suggest(trial: Trial, path: str, hole: Hole, ordered: bool = True) -> Any:
+def suggest(trial: Trial, path: str, hole: Hole) -> Any:
     """The value that Optuna chooses for `hole`: an option's label or a number."""
-    drawn = distribution(hole, ordered)
-    if ordered and (numbers := holes.sorted_numbers(hole)) is not None:
+    drawn = distribution(hole)
+    if (numbers := holes.sorted_numbers(hole)) is not None:
         return numbers[trial.suggest_int(path, 0, len(numbers) - 1)]
     if isinstance(drawn, CategoricalDistribution):
         return holes.labels(hole)[trial.suggest_categorical(path, drawn.choices)]  # type: ignore
@@ -45,9 +45,9 @@ def suggest(trial: Trial, path: str, hole: Hole, ordered: bool = True) -> Any:
     return holes.from_unit(hole, number if _is_place(hole) else holes.unit(hole, number))
 
 
-def parameter(hole: Hole, value: Any, ordered: bool = True) -> Any:
+def parameter(hole: Hole, value: Any) -> Any:
     """The parameter that Optuna would have drawn if `hole` has `value`: the inverse of `suggest`."""
-    if ordered and (numbers := holes.sorted_numbers(hole)) is not None:
+    if (numbers := holes.sorted_numbers(hole)) is not None:
         return numbers.index(value)
     if isinstance(hole, Choice):
         known = holes.labels(hole)

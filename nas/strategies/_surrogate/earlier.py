@@ -28,7 +28,7 @@ class Lesson:
     def __init__(self, codes: Codes, features: Features, objectives: int, study: Earlier) -> None:
         self.codes, self.features, self.objectives = codes, features, objectives
         rows, places = readable(codes, study)
-        self._absent = codes.deepest() if study.deepest else np.zeros(len(codes.paths))
+        self._absent = codes.deepest()
         self._shared = (rows != UNSET).any(0) if len(rows) else np.zeros(len(codes.paths), dtype=bool)
         filled = [codes.filled(row, np.random.default_rng(place)) for place, row in enumerate(rows)]
         told = [[bounded(value) for value in study.values[place]] for place in places]

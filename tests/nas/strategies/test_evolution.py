@@ -116,9 +116,6 @@ def test_the_first_children_have_many_parents(toy):
     parents = [strategy.ask(20 + n)[0].parents[0] for n in range(100)]
     assert len(set(parents)) >= 6
     assert max(map(parents.count, parents)) <= 40
-    before = make("aging_evolution", toy.BitSpace(24), 0, 2, start=20, parent="best")
-    toy.search(before, toy.leading_and_trailing, 20)
-    assert len({before.ask(20 + n)[0].parents for n in range(100)}) == 1
 
 
 def test_with_three_objectives_parents_are_not_the_ends_of_the_front(toy):

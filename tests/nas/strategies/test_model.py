@@ -298,22 +298,20 @@ def test_fewer_random_trials_come_first_if_an_earlier_study_is_confirmed(kind, a
     assert again.ask(after - 1)[0].operator in ("random", "earlier")
 
 
-@pytest.mark.parametrize("opening, kinds", [("own", {1, 4}), ("number", {1})])
-def test_every_second_random_point_has_equal_layers_also_if_controls_take_every_second_number(opening, kinds):
-    strategy = make("model", Space.parse(LAYERS), 0, 1, opening=opening)
+def test_every_second_random_point_has_equal_layers_also_if_controls_take_every_second_number():
+    strategy = make("model", Space.parse(LAYERS), 0, 1)
     found = set()
     for number in range(0, 16, 2):
         proposal = strategy.ask(number)[0]
         strategy.start(Started(number, proposal.point))
         heads = {value for path, value in proposal.point.choices.items() if path.endswith("heads")}
         found.add(1 if len(heads) == 1 else 4)
-    assert found == kinds
+    assert found == {1, 4}
 
 
-@pytest.mark.parametrize("opening, low, high", [("own", 11, 60), ("number", 0, 10)])
-def test_failures_teach_where_trials_end_well_before_the_random_start_is_over(opening, low, high, toy):
+def test_failures_teach_where_trials_end_well_before_the_random_start_is_over(toy):
     """One random point in 16 ends well."""
-    strategy = make("model", toy.BitSpace(16), 0, 1, opening=opening, start=8)
+    strategy = make("model", toy.BitSpace(16), 0, 1, start=8)
     ended_well = 0
     for number in range(60):
         point = strategy.ask(number)[0].point
@@ -322,7 +320,7 @@ def test_failures_teach_where_trials_end_well_before_the_random_start_is_over(op
         ended_well += good
         strategy.start(Started(number, point))
         strategy.tell(Result(number, 0, 1, point, (float(sum(bits)),) if good else None, None if good else "memory"))
-    assert low <= ended_well <= high
+    assert ended_well > 10
 
 
 def test_an_earlier_study_may_have_values_whose_squares_overflow(toy):
@@ -343,9 +341,8 @@ def test_holes_and_values_that_only_one_space_has_are_left_out(toy):
     assert places == list(range(5, 40))
 
 
-@pytest.mark.parametrize("deepest", [True, False])
-def test_a_study_of_a_fixed_depth_teaches_all_layers_of_a_space_that_chooses_it(deepest):
-    """The value is the number of layers with attention. An earlier version learned the first layer alone."""
+def test_a_study_of_a_fixed_depth_teaches_all_layers_of_a_space_that_chooses_it():
+    """The value is the number of layers with attention."""
     text = (
         "kind: decoder\nwidth: 16\nvocabulary: 16\nbody: {repeat: {times: %s, of: !choice "
         "{each: true, options: [attention: {heads: 2}, convolution: {kernel: 3}]}}}"
@@ -359,10 +356,10 @@ def test_a_study_of_a_fixed_depth_teaches_all_layers_of_a_space_that_chooses_it(
     values = tuple((value(point),) for point in points)
     kept = Earlier("old", (0,), tuple(point.choices for point in points), (1,) * 40, values).as_dict()
     codes = Codes(chosen)
-    lesson = Lesson(codes, Features(codes), 1, Earlier.of("old", kept if deepest else kept | {"deepest": False}))
+    lesson = Lesson(codes, Features(codes), 1, Earlier.of("old", kept))
     new = [point for point in (chosen.sample(rng) for _ in range(90)) if len(point.choices) == 7]
     predicted = lesson.predicted(np.array([codes.row(point.choices) for point in new]))[:, 0]
-    assert bool(np.corrcoef(predicted, [value(point) for point in new])[0, 1] > 0.95) is deepest
+    assert bool(np.corrcoef(predicted, [value(point) for point in new])[0, 1] > 0.95)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.9, "much"])

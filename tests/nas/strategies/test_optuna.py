@@ -194,13 +194,11 @@ def test_a_started_trial_runs_in_optunas_study_until_its_result_comes(space):
 
 @pytest.mark.parametrize("sampler", ["TPESampler", "GPSampler"])
 def test_learns_which_architectures_fail(sampler, toy):
-    def failures(how):
-        strategy = make("optuna", toy.BitSpace(10), 1, 1, sampler=sampler, failures=how)
-        count = 50 if sampler == "TPESampler" else 24
-        results = toy.search(strategy, toy.ones, count, fails=lambda point: point.architecture.hash[3] == "1")
-        return sum(result.values is None for result in results[count // 2 :])
-
-    assert failures("learned") < failures("ignored")
+    strategy = make("optuna", toy.BitSpace(10), 1, 1, sampler=sampler)
+    count = 50 if sampler == "TPESampler" else 24
+    results = toy.search(strategy, toy.ones, count, fails=lambda point: point.architecture.hash[3] == "1")
+    failed = [result.values is None for result in results]
+    assert sum(failed[count // 2 :]) < sum(failed[: count // 2])
 
 
 def test_pending_trials_change_what_is_proposed(toy):
@@ -234,5 +232,3 @@ def test_a_choice_of_numbers_is_an_ordered_number():
     hole = Choice((8, 2, 4))
     assert optuna_holes.distribution(hole) == optuna.distributions.IntDistribution(0, 2)
     assert [optuna_holes.parameter(hole, value) for value in (2, 4, 8)] == [0, 1, 2]
-    assert isinstance(optuna_holes.distribution(hole, False), optuna.distributions.CategoricalDistribution)
-    assert optuna_holes.parameter(hole, 8, False) == 0

@@ -103,21 +103,6 @@ def test_the_same_winner_always_gets_the_same_baseline() -> None:
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "short"),
-    [
-        ("transformer_decoder", "small", "c3df8261ad25"),
-        ("universal_transformer", "tiny", "2dab9c99e83f"),
-        ("vit", "tiny", "2ac813600323"),
-        ("transformer", "tiny", "4eb8d3644444"),
-        ("gru", "tiny", "e119d8f57d6d"),
-        ("transformer_modern", "small", "816a131a56a7"),
-    ],
-)
-def test_studies_of_before_find_the_transformer_that_their_finals_trained(name: str, size: str, short: str) -> None:
-    assert matched("transformer", zoo.load(name, size), length=LENGTH).architecture.short == short
-
-
 @pytest.mark.parametrize("name", zoo.names())
 def test_the_zoo_is_matched_within_three_per_cent(name: str) -> None:
     size = [*zoo.sizes(name), "base"][1]
