@@ -17,7 +17,8 @@ from searchspace.model.architecture import Architecture
 from searchspace.model.build import cost
 
 HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
-FINALS = "{top: 2, seeds: 3, steps: [10, 20]}"
+FINALS = """{top: 2, seeds: 3, steps: [10, 20], baselines: [transformer, transformer_modern, primer],
+  match: [parameters, flops], shapes: [deep, wide], tune: {learning_rate: [0.0015, 0.003, 0.006]}}"""
 SMALL = "{top: 2, seeds: 3, steps: 20, baselines: [transformer], match: parameters, shapes: usual, tune: {}}"
 
 
@@ -94,7 +95,7 @@ def test_the_verdict_is_against_the_best_baseline_on_validation_data(describe, s
 
 
 def test_a_learning_rate_at_the_edge_of_what_was_tried_is_named(describe, search, documented):
-    finals = FINALS.replace("}", ", tune: {learning_rate: [0.003, 0.006, 0.009]}}")
+    finals = FINALS.replace("[0.0015, 0.003, 0.006]", "[0.003, 0.006, 0.009]")
     result = search(describe(finals=finals), documented)
     stored = report.verdict(result.store, result.study)
     finals_of(result)
@@ -118,7 +119,10 @@ def test_baselines_have_the_size_or_the_flops_of_the_winner(describe, search):
 
 def test_the_better_shape_of_a_baseline_is_trained_to_the_end(describe, search, documented):
     result = search(
-        describe(finals="{top: 1, seeds: 2, steps: 20, baselines: transformer, match: parameters}"), documented
+        describe(
+            finals="{top: 1, seeds: 2, steps: 20, baselines: transformer, match: parameters, shapes: [deep, wide]}"
+        ),
+        documented,
     )
     trials = finals_of(result)
     (baseline,) = result.report.baselines
@@ -277,7 +281,8 @@ def test_documents_that_differ_between_runs_are_not_paired(describe, search, doc
 
 
 def test_the_default_lengths_are_the_last_rung_and_three_times_that(describe, search):
-    result = search(describe(scheduler=HALVING, finals="{top: 1, seeds: 1, baselines: transformer}"))
+    task, finals = "{language_model: {evaluation: 1024}}", "{top: 1, seeds: 1, baselines: transformer}"
+    result = search(describe(scheduler=HALVING, task=task, finals=finals, budget="{trials: 90}"))
     finals_of(result)
     assert result.report.lengths == (8, 24)
 
