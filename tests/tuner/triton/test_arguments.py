@@ -77,7 +77,7 @@ from scaled_kernel import (  # noqa: E402
         ({"clock": 3}, "clock must have the methods now and time, but got 3"),
         ({"configs": scale}, "tuner.tune needs arguments: write @tuner.tune"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else ", ".join(value),
 )
 def test_says_what_is_wrong(options, message):
     with pytest.raises(ValueError, match=message):
