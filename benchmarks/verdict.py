@@ -118,7 +118,9 @@ def best(entrants: Sequence[Entrant]) -> Entrant:
 def ends(entrants: Sequence[Entrant], top: int) -> tuple[float, float]:
     """The upper ends of the interval of a final, ours and the old rule's: below zero the word is "better"."""
     candidate, baseline = best(entrants[:top]), best(entrants[top:])
-    return compare(candidate.runs, baseline.runs, chosen_from=top).high, welch(candidate.runs, baseline.runs)
+    high = compare(candidate.runs, baseline.runs, chosen_from=top).high
+    assert high is not None  # every entrant has several runs
+    return high, welch(candidate.runs, baseline.runs)
 
 
 def welch(candidate: Runs, baseline: Runs) -> float:

@@ -1,7 +1,7 @@
 """Tessera finds sequence-model architectures for your data, your device and your budget.
 
     result = nas.search("examples/quickstart.yaml")     # run a search; the same call again resumes it
-    result.best, result.front, result.report            # the best trial, the Pareto front, the finals
+    result.best, result.front, result.verdict           # the best trial, the Pareto front, the finals
     model = nas.build("transformer_decoder:tiny")       # a PyTorch module: a file, YAML text, a name or STUDY:TRIAL
     model, vocabulary, task = nas.load("quickstart:17")   # a trained model: STUDY:TRIAL, an exported file or folder
     nas.export("quickstart", "best", formats="python,huggingface,onnx")   # a folder for other tools

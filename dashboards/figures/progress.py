@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from dashboards.analysis.history import CONFIDENCE, Growth, best_so_far, by_chan
 from dashboards.analysis.tabulated import Numbers, Tabulated
 from dashboards.analysis.thinning import thinned
 from dashboards.figures.figure import QUIET, Axis, Figure, Series, labelled
-from nas.report.finals import FinalsResult
+from nas.finals.verdict import Comparison, Verdict
 from nas.report.tables import short
 from nas.store.records import MAIN
 from searchspace.wording import plural
@@ -175,25 +174,25 @@ def curves_figure(curves: Mapping[str, Sequence[tuple[int, float | None]]], titl
     )
 
 
-def verdict_figure(finals: FinalsResult) -> Figure:
+def verdict_figure(finals: Verdict) -> Figure:
     """The winner minus the best baseline, and minus the best of each control arm, with their intervals."""
     names: list[str] = []
     middle: list[float] = []
     low: list[float] = []
     high: list[float] = []
 
-    def add(against: str, verdicts: Mapping[int, Mapping[str, Any]]) -> None:
-        for steps, found in verdicts.items():
-            if isinstance(found.get("difference"), int | float) and found.get("low") is not None:
-                names.append(f"{against}, {plural(steps, 'step')}" if len(finals.verdicts) > 1 else against)
-                middle.append(found["difference"])
-                low.append(found["low"])
-                high.append(found["high"])
+    def add(against: str, steps: int, found: Comparison) -> None:
+        if found.difference is not None and found.low is not None and found.high is not None:
+            names.append(f"{against}, {plural(steps, 'step')}" if len(finals.lengths) > 1 else against)
+            middle.append(found.difference)
+            low.append(found.low)
+            high.append(found.high)
 
-    for steps, found in finals.verdicts.items():
-        add(finals.against.get(steps, "best baseline"), {steps: found})
+    for steps, found in finals.comparison.lengths.items() if finals.comparison else ():
+        add(finals.against[steps], steps, found)
     for arm, control in finals.controls.items():
-        add(arm, control["verdicts"])
+        for steps, found in control.lengths.items() if control else ():
+            add(arm, steps, found)
     rows = list(range(len(names)))
     line = Series(
         name="No difference", x=[0.0, 0.0], y=[-0.5, len(names) - 0.5], mark="line", colour=QUIET, dashed=True

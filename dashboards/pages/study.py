@@ -123,7 +123,7 @@ def _figures(ask: Ask, status: Status, names: list[str]) -> dict[str, Any]:
     found["importance"] = study.remember(("importance", y), lambda: importance_figure(holes_of(study, y).important, y))
     found["parallel"] = study.remember(("parallel", y), lambda: parallel_of(study, y))
     found["curves"] = study.remember(("curves", y), lambda: _curves(study, y))
-    if finals and finals.verdicts:
+    if finals and finals.comparison:
         found["verdict"] = verdict_figure(finals)
     return found
 

@@ -80,8 +80,6 @@ def have_ended(store: Reader, study: Study, finals: Mapping[str, Any]) -> bool:
     if not finals["top"]:
         return True
     found = store.verdict(study.id)
-    if found is None or found.document.get("sequence") != store.mark(study.id).sequence:
+    if found is None or found.document["sequence"] != store.mark(study.id).sequence:
         return False
-    if "finals" not in found.document:  # a verdict of an earlier version
-        return bool(finals == study.config["finals"])
     return answers(found.document, finals)

@@ -19,7 +19,7 @@ from nas.engine.resolve import Resolved, resolve
 from nas.engine.units import kind_of_failure
 from nas.errors import StoreError, Unreachable, UsageError
 from nas.finals.again import check_ended
-from nas.finals.result import Report
+from nas.finals.verdict import Verdict
 from nas.objectives.contract import Objective
 from nas.report.console import Reporter
 from nas.report.header import Header, header
@@ -35,14 +35,14 @@ from searchspace.wording import plural
 class Result:
     """A study after its search. Close it, or use it in a `with` statement.
 
-    report: how the finals ended; None if the search file asks for none.
+    verdict: how the finals ended; None if the search file asks for none, or no finalist has a result.
     """
 
     config: SearchConfig
     store: Store
     study: Study
     objectives: list[Objective]
-    report: Report | None
+    verdict: Verdict | None
 
     @property
     def best(self) -> Trial | None:
@@ -170,10 +170,10 @@ def _run(
         reporter.watch(chosen.progress)
         if not found.over and extends is None:  # finals leave an ended search ended
             store.update_study(study.id, ending=None)
-        report = running.run()
+        verdict = running.run()
         if said := _cleaned(store, study.name):
             reporter.say(said)
-    return Result(config, store, store.study(study.name), running.objectives, report)
+    return Result(config, store, store.study(study.name), running.objectives, verdict)
 
 
 def _runner(config: SearchConfig, say: Callable[[str], None]) -> Runner:

@@ -30,10 +30,10 @@ from nas.engine.leases import Heartbeat
 from nas.engine.source import Exhausted
 from nas.engine.units import Ended, Units
 from nas.errors import NasError
-from nas.finals import judgement, result
+from nas.finals import judgement
 from nas.finals.entrants import TRAINED
 from nas.finals.finals import Finals
-from nas.finals.result import Report
+from nas.finals.verdict import Verdict
 from nas.numbers import name_of
 from nas.objectives.contract import NoMetric
 from nas.report.console import Reporter
@@ -102,7 +102,7 @@ class Search:
             log.warning if self.reporter.quiet else self.reporter.say,
         )
 
-    def run(self) -> Report | None:
+    def run(self) -> Verdict | None:
         """Search, then train the finalists again.
 
         Raises Interrupted after Ctrl-C, NothingFound if all trials failed.
@@ -149,14 +149,12 @@ class Search:
         if not self.store.best(self.study.id, limit=1, states=TRAINED, purposes=("search",)):
             raise _nothing_found(self.store, self.study, self.proposer.exhausted)
 
-    def _finals(self) -> Report | None:
+    def _finals(self) -> Verdict | None:
         if not self.config.finals.top:
             return None
         finals = Finals(self.config, self.store, self.study, self.objectives)
         self._drive(lambda free: self._abandoned() or finals.next_units(self.owner, self.lease_seconds))
-        if report := result.report(finals):
-            judgement.keep(finals, report, self.extends)
-        return report
+        return judgement.keep(finals, self.extends)
 
     def _drive(self, next_units: Callable[[int], list[Unit]]) -> None:
         """Keep the runner busy until there is nothing left to do, here or in other processes.

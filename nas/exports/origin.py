@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from nas.config.schema import SearchConfig
 from nas.exports.header import MADE_BY
+from nas.finals.verdict import EntrantResult, Verdict
 from nas.latency.evidence import left_to_machines
-from nas.report.finals import Entrant, FinalsResult
 from nas.report.trials import at_trial_depth
 from nas.schedulers import registry
 from nas.store import Reader, Study, Trial
@@ -92,8 +92,8 @@ def origin(
     trial: Trial,
     trained: Trial,
     source: StoredArchitecture,
-    finals: FinalsResult | None,
-    entrant: Entrant | None,
+    finals: Verdict | None,
+    entrant: EntrantResult | None,
 ) -> dict[str, Any]:
     """The header of an export as plain data; `trained` is the run whose weights are exported."""
     config = SearchConfig.stored(study.config)
@@ -158,7 +158,7 @@ def _latency(config: SearchConfig, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _finals(store: Reader, study: Study, trained: Trial, finals: FinalsResult, entrant: Entrant) -> dict[str, Any]:
+def _finals(store: Reader, study: Study, trained: Trial, finals: Verdict, entrant: EntrantResult) -> dict[str, Any]:
     """The run whose weights are exported, the results of all seeds, and for the winner the stored verdict."""
     steps = store.units(study.id, trained.number)[-1].steps
     found: dict[str, Any] = {

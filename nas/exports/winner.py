@@ -11,8 +11,8 @@ from nas import report as reports
 from nas.errors import NasError
 from nas.exports.header import TRAINING
 from nas.exports.origin import StoredArchitecture, costs_at, origin, stored
+from nas.finals.verdict import EntrantResult, Verdict
 from nas.numbers import FIRST_FINAL, address_of, name_of
-from nas.report.finals import Entrant, FinalsResult
 from nas.store import Reader, Study, Trial
 from nas.work import Checkpoint
 from searchspace.cost import Shape
@@ -116,7 +116,7 @@ def winner(store: Reader, study: Study, number: int) -> Winner:
     return Winner(trial.number, source, header, partial(_weights, store, study, trained), trial.final)
 
 
-def _trained(store: Reader, study: Study, trial: Trial, finals: FinalsResult | None, entrant: Entrant | None) -> Trial:
+def _trained(store: Reader, study: Study, trial: Trial, finals: Verdict | None, entrant: EntrantResult | None) -> Trial:
     """The run whose weights are exported: the best seed of the longest finals, or the trial itself without finals."""
     if finals is None or entrant is None:
         return trial

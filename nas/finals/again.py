@@ -48,7 +48,7 @@ def as_judged(config: SearchConfig) -> SearchConfig:
     with open_reader(config.storage) as store:
         study = store.study(config.study)
         verdict = store.verdict(study.id)
-    if verdict is None or "finals" not in verdict.document or not answers(verdict.document, study.config.get("finals")):
+    if verdict is None or not answers(verdict.document, study.config.get("finals")):
         return config
     judged = SearchConfig.stored({**study.config, "finals": verdict.document["finals"]})
     return config.model_copy(update={"finals": judged.finals})

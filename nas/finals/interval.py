@@ -10,18 +10,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nas.documents import Documents
 from nas.finals.spread import spread
+from nas.finals.verdict import Comparison, Word
 from searchspace.wording import plural
 
 if TYPE_CHECKING:
     from nas.finals.spread import Array
 
-Word = Literal["better", "worse", "no difference shown"]
 FEW = 10  # with fewer documents, their spread cannot be estimated
 ROUNDING = 1e-3  # relative difference of a run's value from the mean over its documents
 
@@ -54,29 +54,7 @@ class Runs:
             raise ValueError(f"failed must not be negative, but got {self.failed}.")
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """`difference`: mean of the candidate minus mean of the baseline, between `low` and `high` with this `confidence`.
-
-    It is the mean over the seeds that finished for both. If there are too few of them, the bounds are infinite.
-    Without runs `difference` is NaN. `reason` says why the word is not what the interval says, or what the interval
-    does not cover; empty if there is nothing to say.
-    """
-
-    word: Word
-    difference: float
-    low: float
-    high: float
-    confidence: float
-    runs: tuple[int, int]  # that finished, of the candidate and of the baseline
-    reason: str = ""
-    seeds: int = 0  # that finished for both
-    documents: int = 0  # that the interval takes as a sample; 0: it covers other seeds only
-    seed_share: float = math.nan  # of the variance of the difference, 0 to 1; NaN if it was not estimated
-    failed: tuple[int, int] = (0, 0)  # runs of the candidate, of the baseline
-
-
-def compare(candidate: Runs, baseline: Runs, *, chosen_from: int = 1, confidence: float = 0.95) -> Verdict:
+def compare(candidate: Runs, baseline: Runs, *, chosen_from: int = 1, confidence: float = 0.95) -> Comparison:
     """Compare a candidate with a baseline.
 
     chosen_from: how many finalists the candidate was chosen from on validation data; it moves the upper end only.
@@ -104,19 +82,23 @@ def compare(candidate: Runs, baseline: Runs, *, chosen_from: int = 1, confidence
         share = spreads.seed_share
         reasons += _few(found)
     word: Word = "better" if high < 0 else "worse" if low > 0 else "no difference shown"
-    return Verdict(
+    return Comparison(
         word="no difference shown" if word == "better" and candidate.failed else word,
-        difference=difference,
-        low=low,
-        high=high,
+        difference=_known(difference),
+        low=_known(low),
+        high=_known(high),
         confidence=confidence,
         runs=(len(candidate.values), len(baseline.values)),
         reason="; ".join(reasons),
         seeds=len(found.seeds),
         documents=0 if found.weights is None else len(found.weights),
-        seed_share=share,
+        seed_share=_known(share),
         failed=(candidate.failed, baseline.failed),
     )
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def check(confidence: float, chosen_from: int) -> None:

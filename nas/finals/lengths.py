@@ -8,50 +8,18 @@ same, so they are paired.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
 
-from nas.finals.interval import Runs, Verdict, check, compare, paired
+from nas.finals.interval import Runs, check, compare, paired
 from nas.finals.spread import spread
+from nas.finals.verdict import Comparison, Comparisons, Course, OverallWord, Trend
 
-Word = Literal["is better", "learns faster", "no difference shown", "worse"]
-Course = Literal["shrinks", "holds", "grows", "no change shown"]
 SHARE = 0.5  # of its size at a shorter length: a smaller lead at the longest length is a sign that it vanishes
 
 
-@dataclass(frozen=True)
-class Trend:
-    """How much the difference changes from the shortest length to the longest; above zero, the lead shrinks.
-
-    word: "shrinks" or "grows" if the interval excludes zero. "holds" if it includes zero and is narrow: no end is
-    further from zero than half of the difference at the shortest length. Else "no change shown".
-    """
-
-    word: Course
-    change: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """The verdict at each number of training steps, shortest first, how the lead changes, and the word for all.
-
-    trend: None if there is one length, or if a length has fewer than two seeds that finished for both.
-    """
-
-    word: Word
-    verdicts: Mapping[int, Verdict]
-    trend: Trend | None
-
-    @property
-    def longest(self) -> Verdict:
-        """The verdict at the largest number of steps."""
-        return self.verdicts[max(self.verdicts)]
-
-
-def across_lengths(runs: Mapping[int, tuple[Runs, Runs]], *, chosen_from: int = 1, confidence: float = 0.95) -> Lengths:
+def across_lengths(
+    runs: Mapping[int, tuple[Runs, Runs]], *, chosen_from: int = 1, confidence: float = 0.95
+) -> Comparisons:
     """Compare candidate and baseline at every length. runs: number of training steps -> (candidate, baseline).
 
     The word is
@@ -70,23 +38,23 @@ def across_lengths(runs: Mapping[int, tuple[Runs, Runs]], *, chosen_from: int = 
         raise ValueError("a verdict needs the runs of at least one length, but got none.")
     steps = sorted(runs)
     strict = 1 - (1 - confidence) / max(1, len(steps) - 1)
-    verdicts = {
+    found = {
         each: compare(*runs[each], chosen_from=chosen_from, confidence=confidence if each == steps[-1] else strict)
         for each in steps
     }
     trend = _trend(runs[steps[0]], runs[steps[-1]], chosen_from, confidence) if len(steps) > 1 else None
-    return Lengths(_word(list(verdicts.values()), trend), verdicts, trend)
+    return Comparisons(word=_word(list(found.values()), trend), lengths=found, trend=trend)
 
 
-def _word(verdicts: list[Verdict], trend: Trend | None) -> Word:
-    """The word for all lengths. verdicts: shortest length first."""
-    longest = verdicts[-1]
+def _word(comparisons: list[Comparison], trend: Trend | None) -> OverallWord:
+    """The word for all lengths. comparisons: shortest length first."""
+    longest = comparisons[-1]
     if longest.word == "worse":
         return "worse"
-    leads = [-each.difference for each in verdicts if each.word == "better"]
-    if not leads or any(each.failed[0] for each in verdicts):
+    leads = [-each.difference for each in comparisons if each.word == "better" and each.difference is not None]
+    if not leads or any(each.failed[0] for each in comparisons):
         return "no difference shown"
-    lasting = longest.word == "better" and -longest.difference >= SHARE * max(leads)
+    lasting = longest.word == "better" and leads[-1] >= SHARE * max(leads)
     return "is better" if lasting and not (trend and trend.word == "shrinks") else "learns faster"
 
 
@@ -107,6 +75,7 @@ def _trend(
     else:
         spreads = spread([long.plain, -short.plain], None)
     low, high = (change + end for end in spreads.interval(confidence, chosen_from))
+    word: Course = "holds" if max(-low, high) <= SHARE * abs(first) else "no change shown"
     if low > 0 or high < 0:
-        return Trend("shrinks" if low > 0 else "grows", change, low, high)
-    return Trend("holds" if max(-low, high) <= SHARE * abs(first) else "no change shown", change, low, high)
+        word = "shrinks" if low > 0 else "grows"
+    return Trend(word=word, change=change, low=low, high=high)

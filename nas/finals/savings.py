@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nas.finals.interval import Verdict
+from nas.finals.verdict import Comparison, Savings
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,15 @@ class Reach:
     high: float | None
 
 
-def reach(verdicts: Mapping[int, Verdict]) -> Reach:
-    """verdicts: of the winner at each length against the baseline at its longest one."""
-    lengths = sorted(verdicts)
-    curves = {name: [getattr(verdicts[each], name) for each in lengths] for name in ("difference", "low", "high")}
-    found = {name: crossing(lengths, values) for name, values in curves.items()}
-    return Reach(found["difference"], found["low"], found["high"])
+def reach(comparisons: Mapping[int, Comparison]) -> Reach:
+    """comparisons: of the winner at each length with the baseline at its longest one, of values to be minimised."""
+    lengths = sorted(comparisons)
+
+    def crossed(name: str, unknown: float) -> float | None:
+        values = [getattr(comparisons[each], name) for each in lengths]
+        return crossing(lengths, [unknown if value is None else value for value in values])
+
+    return Reach(crossed("difference", math.nan), crossed("low", -math.inf), crossed("high", math.inf))
 
 
 def crossing(steps: Sequence[int], differences: Sequence[float]) -> float | None:
@@ -54,24 +57,6 @@ def _between(one: int, above: float, other: int, below: float) -> float:
         return float(other)
     share = above / (above - below)
     return one * (other / one) ** share
-
-
-@dataclass(frozen=True)
-class Savings:
-    """Shares that the winner saves, such as 0.3 for 30 % less; below zero it needs more.
-
-    flops: of training, with its interval (low, high); None where the trained lengths do not tell. seconds: of training,
-    by the measured speeds. parameters: of the model. at_shortest: the winner is there at the shortest length already,
-    so it may save more; open_above: the same for `high`.
-    """
-
-    flops: float | None
-    low: float | None
-    high: float | None
-    seconds: float | None
-    parameters: float
-    at_shortest: bool
-    open_above: bool = False
 
 
 def savings(

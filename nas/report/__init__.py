@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from nas.report.activity import Activity, UnitProgress, progress
 from nas.report.control import Control, controls
-from nas.report.finals import FinalsResult, verdict
+from nas.report.finals import verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
 from nas.report.overview import Status, status
@@ -29,7 +29,6 @@ __all__ = [
     "Changes",
     "Control",
     "Eta",
-    "FinalsResult",
     "Header",
     "Ranking",
     "Status",

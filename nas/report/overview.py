@@ -11,7 +11,7 @@ from nas.engine import leases
 from nas.report import activity, probes, trials
 from nas.report.activity import Activity, UnitProgress
 from nas.report.control import Control, controls, uncompared
-from nas.report.finals import FinalsResult, verdict
+from nas.report.finals import verdict
 from nas.report.forecasts import Eta, eta
 from nas.report.header import Header, header
 from nas.report.ranking import Ranking, ranking
@@ -21,6 +21,7 @@ from nas.store import TrialState
 from searchspace.wording import plural
 
 if TYPE_CHECKING:
+    from nas.finals.verdict import Verdict
     from nas.report.spending import Spending
     from nas.store import Owner, Reader, Study, Trial
     from nas.store.records import Failed
@@ -57,7 +58,7 @@ class Status:
     probes: list[probes.Probe]
     controls: list[Control]  # empty until the search has ended
     uncompared: list[str]  # why there is none for an arm, one sentence each
-    verdict: FinalsResult | None
+    verdict: Verdict | None
 
     @property
     def shown_states(self) -> dict[str, int]:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from nas.latency import evidence
 from nas.report import control, probes, trials
-from nas.report.finals import Entrant, FinalsResult
 from nas.report.header import header
 from nas.report.ranking import ranking
 from nas.report.tables import rendered
 from searchspace.wording import plural
 
 if TYPE_CHECKING:
+    from nas.finals.verdict import EntrantResult, Verdict
     from nas.store import Reader, Study
 
 
-def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[str, Any]:
+def to_dict(store: Reader, study: Study, finals: Verdict | None) -> dict[str, Any]:
     """The result of a search as plain data. finals: None if there were none."""
     compared = control.controls(store, study)
     return {
@@ -33,7 +33,7 @@ def to_dict(store: Reader, study: Study, finals: FinalsResult | None) -> dict[st
     }
 
 
-def to_text(store: Reader, study: Study, finals: FinalsResult | None, draw: Callable[[Entrant], str]) -> str:
+def to_text(store: Reader, study: Study, finals: Verdict | None, draw: Callable[[EntrantResult], str]) -> str:
     """The result of a search as text. draw: returns a drawing of the winner."""
     begins = header(store, study).to_text()
     front = trials.rows(store, study, trials.front(store, study))
@@ -91,7 +91,7 @@ def without_result(store: Reader, study: Study) -> str:
     return f"No finalist has a result at the longest length, so there is no verdict; failed runs: {kinds}."
 
 
-def of_finals(finals: FinalsResult) -> list[str]:
+def of_finals(finals: Verdict) -> list[str]:
     """The table of the finals, remarks about it, and the verdict, as lines."""
     seeds = plural(finals.seeds, "seed")
     return [

@@ -14,7 +14,7 @@ from nas.cli.output import note, print_json, say
 if TYPE_CHECKING:
     from nas.config.schema import SearchConfig
     from nas.engine.launch import Result
-    from nas.report.finals import Entrant
+    from nas.finals.verdict import EntrantResult
 
 
 @app.command()
@@ -49,7 +49,7 @@ def search(
     from nas.config.found import find_search
     from nas.engine import launch
     from nas.files import is_file
-    from nas.report import finals, summary, trials
+    from nas.report import summary, trials
 
     if not quiet and is_file(file):
         note(f"Reading {file} and preparing its data")
@@ -62,11 +62,10 @@ def search(
         return
     result = launch.search(config, quiet=quiet, retry_failed=retry_failed)
     with result.store:
-        verdict = finals.verdict(result.store, result.study) if result.report else None
         if as_json:
-            print_json(summary.to_dict(result.store, result.study, verdict))
+            print_json(summary.to_dict(result.store, result.study, result.verdict))
         else:
-            say(summary.to_text(result.store, result.study, verdict, partial(_drawn, result)))
+            say(summary.to_text(result.store, result.study, result.verdict, partial(_drawn, result)))
         front = trials.front(result.store, result.study)
         best = location.command(result.store, config.study, "best", config.study)
         export = location.command(result.store, config.study, "export", config.study, "--best")
@@ -112,7 +111,7 @@ def _repeated(config: SearchConfig, times: int, quiet: bool, retry_failed: str |
         raise typer.Exit(1)
 
 
-def _drawn(result: Result, winner: Entrant) -> str:
+def _drawn(result: Result, winner: EntrantResult) -> str:
     """The winner's tree, and the depth at which its FLOPs are counted if it has halting blocks."""
     from nas.config.parts import parts
     from nas.report.trials import at_trial_depth

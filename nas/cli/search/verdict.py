@@ -59,14 +59,14 @@ def verdict(
     from nas.engine import launch
     from nas.errors import UsageError
     from nas.finals import again
-    from nas.report import finals, summary
+    from nas.report import summary
 
     config = again.extended(_config(name, like, storage), against=against or (), steps=steps or (), seeds=seeds)
     if not quiet:
         note(f"Finals of {config.study}: {', '.join(map(str, config.finals.steps or ()))} steps")
     with launch.finals(config, quiet=quiet) as result:
-        found = finals.verdict(result.store, result.study)
-        if found is None or result.report is None:
+        found = result.verdict
+        if found is None:
             raise UsageError(summary.without_result(result.store, result.study) or "No trial can enter the finals.")
         print_json(found.to_dict()) if as_json else say("\n".join(summary.of_finals(found)))
 

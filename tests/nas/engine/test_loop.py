@@ -354,7 +354,7 @@ def test_the_budget_of_minutes_holds_across_restarts_and_leaves_the_finals(descr
     with pytest.raises(Breakdown):
         search(config, breaking(minute, 4))
     result = search(config, minute)
-    assert result.report is not None and len(result.report.winner.test[20]) == 2
+    assert result.verdict is not None and len(result.verdict.winner.test[20]) == 2
     purposes = Counter(each.purpose for each in result.store.results_since(result.study.id))
     result.store.close()
     assert purposes == {"search": 5, "final": forecast(config).final_units}

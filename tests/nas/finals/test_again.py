@@ -10,6 +10,7 @@ from nas.finals.plan import plan
 from nas.runners.inline import InlineRunner
 from searchspace import zoo
 from searchspace.errors import SpaceError
+from searchspace.model.architecture import Architecture
 
 SMALL = "{top: 1, seeds: 2, steps: 20, baselines: transformer, match: parameters, shapes: usual, tune: {}}"
 
@@ -33,7 +34,7 @@ def test_more_lengths_seeds_and_baselines_use_what_was_trained(describe, search,
     with run(more, table, ran) as result:
         found = report.verdict(result.store, result.study)
         assert ending and result.store.study(config.study).ending == ending
-    assert found.lengths == (20, 40) and set(found.verdicts) == {20, 40}
+    assert found.lengths == (20, 40) and set(found.comparison.lengths) == {20, 40}
     assert {each.role for each in found.entrants} == {"finalist", "baseline"}
     assert len(found.entrants) == 3 and all(len(each.test[40]) == 3 for each in found.entrants)
     assert len(ran) == 3 * 6 - 2 * 2  # the two seeds at 20 steps of winner and Transformer are there
@@ -47,7 +48,7 @@ def test_a_search_without_finals_gets_a_verdict(describe, search, table):
     config = describe()
     search(config).store.close()
     with run(again.extended(config, against=[], steps=[20], seeds=1), table) as result:
-        assert len(result.report.finalists) == 1 and result.report.against
+        assert len(result.verdict.finalists) == 1 and result.verdict.against
 
 
 def test_a_search_that_has_not_ended_is_refused(describe, search, table):
@@ -92,8 +93,8 @@ def test_one_architecture_is_compared_on_the_task_of_a_search(describe, table):
     config = again.extended(again.of_architecture(model, describe(finals=SMALL)))
     with run(config, table) as result:
         found = report.verdict(result.store, result.study)
-    assert found.winner.hash == result.report.winner.architecture.hash
-    assert result.report.winner.architecture.root.fields["width"] == model.root.fields["width"]
+    assert found.winner == result.verdict.winner
+    assert Architecture.parse(found.winner.architecture).root.fields["width"] == model.root.fields["width"]
     assert config.study.startswith("tried-")
 
 

@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from nas.config.parts import parts
 from nas.finals import entrants
 from nas.finals.plan import plan
-from nas.report.finals import verdict
 from nas.work import Failure, FailureKind
 from searchspace.cost import Shape
 from searchspace.matching import families
@@ -26,9 +26,9 @@ def failed(outcome):
 
 
 def ended(result):
-    """(the report, the stored verdict) of a search, whose store is closed."""
+    """The verdict of a search, whose store is closed."""
     with result.store:
-        return result.report, verdict(result.store, result.study)
+        return result.verdict
 
 
 def with_arm(trials, share):
@@ -37,9 +37,9 @@ def with_arm(trials, share):
 
 def test_an_arm_that_never_reached_the_last_rung_takes_part_with_its_best(describe, search):
     config = describe(scheduler="{halving: {rungs: [2, 6], factor: 3}}", budget=with_arm(10, 0.2), finals=FINALS)
-    report, found = ended(search(config))
-    (control,) = report.controls
-    assert control.entrant.name == "best of arm random" and len(control.test[20]) == 2
+    found = ended(search(config))
+    (control,) = (each for each in found.entrants if each.role == "control")
+    assert control.name == "best of arm random" and len(control.test[20]) == 2
     assert "the best of arm random" in found.sentence
 
 
@@ -47,14 +47,14 @@ def test_an_arm_without_a_finished_trial_is_named(describe, search, table):
     def run(work, progress=None):
         return failed(table(work)) if work.trial % 2 and work.trial < 4 else table(work)
 
-    report, found = ended(search(describe(budget=with_arm(4, 0.5), finals=FINALS), run))
-    assert report.empty_arms == ("random",) and not report.controls
+    found = ended(search(describe(budget=with_arm(4, 0.5), finals=FINALS), run))
+    assert found.empty_arms == ("random",) and not found.controls
     assert found.sentence.endswith("No trial of arm random has finished, so there is no control.")
 
 
 def test_a_control_that_is_the_winner_is_named(describe, search):
-    report, found = ended(search(describe(space=TWO, budget=with_arm(4, 0.5), finals=FINALS)))
-    assert report.of_controls == {"best of arm random": None} and not found.controls
+    found = ended(search(describe(space=TWO, budget=with_arm(4, 0.5), finals=FINALS)))
+    assert found.controls == {"best of arm random": None}
     assert "The best of arm random is the same architecture as trial" in found.sentence
 
 
@@ -62,7 +62,7 @@ def test_a_baseline_that_cannot_be_matched_is_named(describe, search):
     config = describe(
         space=TWO, budget="{trials: 2}", finals=FINALS.replace("match: parameters", "match: [state, parameters]")
     )
-    _, found = ended(search(config))
+    found = ended(search(config))
     (line,) = found.missing
     assert line.startswith("transformer, same state: there is none. The winner") and line in found.notes()
 
@@ -78,8 +78,8 @@ def test_a_baseline_that_is_the_winner_itself_is_named(describe, search):
     - residual: {norm: layer_norm, of: {attention: {heads: 1}}}
     - residual: {norm: layer_norm, of: {feed_forward: {expand: 4, activation: gelu}}}
 """
-    report, found = ended(search(describe(space=space, budget="{trials: 1}", finals=FINALS)))
-    assert not report.baselines
+    found = ended(search(describe(space=space, budget="{trials: 1}", finals=FINALS)))
+    assert not found.baselines
     assert found.missing == ("transformer, same parameters, usual: it is the winner's own architecture.",)
 
 
@@ -87,11 +87,11 @@ def test_a_baseline_with_runs_stays_what_it_was_if_a_later_version_changes_its_f
     config = describe(space=TWO, budget="{trials: 2}", finals=FINALS.replace("[transformer]", "[gru]"))
     result = search(config)
     with result.store as store:
-        (before,) = result.report.baselines
+        (before,) = result.verdict.baselines
         monkeypatch.setattr(families.zoo, "load", lambda _name, load=families.zoo.load: load("lstm", "tiny"))
-        winner = result.report.winner.entrant
+        (winner,), _ = entrants.best_of_search(config, store, result.study, parts(config).objectives[0])
         (after,) = entrants.baselines(config, store, result.study, plan(config), winner).entrants
-        assert after.architecture == before.entrant.architecture and "gru" in after.architecture.text()
+        assert after.architecture.hash == before.hash and "gru" in after.architecture.text()
         other = config.model_copy(update={"finals": config.finals.model_copy(update={"baselines": ("lstm",)})})
         (added,) = entrants.baselines(other, store, result.study, plan(other), winner).entrants
         assert "lstm" in added.architecture.text()
@@ -109,9 +109,9 @@ def test_a_baseline_with_a_single_lucky_run_comes_behind_one_with_several(descri
         return lucky if len(primers) == 1 else failed(outcome)
 
     finals = FINALS.replace("[transformer]", "[primer, transformer]")
-    report, _ = ended(search(describe(space=TWO, budget="{trials: 2}", finals=finals), run))
-    assert len(primers) == 2 and len(report.baselines) == 2
-    assert report.against == {20: "transformer, same parameters, usual"}
+    found = ended(search(describe(space=TWO, budget="{trials: 2}", finals=finals), run))
+    assert len(primers) == 2 and len(found.baselines) == 2
+    assert found.against == {20: "transformer, same parameters, usual"}
 
 
 def test_a_halting_winner_counts_at_its_depth_in_use_and_with_every_step_in_training(describe, search, table):
@@ -122,7 +122,7 @@ def test_a_halting_winner_counts_at_its_depth_in_use_and_with_every_step_in_trai
         depth = {20: 2.5, 10: 1.5}[work.steps]  # in the finals, and in the search
         return dataclasses.replace(outcome, metrics={**outcome.metrics, "halting_steps": depth})
 
-    _, found = ended(search(describe(space=space, budget="{trials: 1}", finals=FINALS), run))
+    found = ended(search(describe(space=space, budget="{trials: 1}", finals=FINALS), run))
     winner = found.winner
     whole = cost(Architecture.parse(winner.architecture), length=128)
     searched, trained = (

@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from nas import report
 from nas.engine.replay import replay
 from nas.errors import NasError, UsageError
 from nas.finals import entrants
@@ -40,8 +39,8 @@ def best_of(result):
 
 def test_every_entrant_is_tuned_and_trained_with_every_seed_and_length(describe, search, documented):
     result = search(describe(finals=FINALS), documented)
-    found, trials = result.report, finals_of(result)
-    names = [each.entrant.name for each in found.baselines]
+    found, trials = result.verdict, finals_of(result)
+    names = [each.name for each in found.baselines]
     assert {name.rpartition(", ")[0] for name in names} == {
         f"{family}, same {size}"
         for family in ("transformer", "transformer_modern", "primer")
@@ -56,20 +55,19 @@ def test_every_entrant_is_tuned_and_trained_with_every_seed_and_length(describe,
     assert {each.recipe["learning_rate"] for each in tuning} == {0.0015, 0.003, 0.006}
     assert not {each.seed for each in tuning} & {each.seed for each in trials if each.operator != "tuning"}
     assert 0 not in {each.seed for each in trials}
-    assert found.verdict.runs == (3, 3) and set(found.comparison.verdicts) == {10, 20}
+    assert found.comparison.longest.runs == (3, 3) and set(found.comparison.lengths) == {10, 20}
     assert 0 < found.tuning_share < 0.5
 
 
 def test_the_winner_alone_is_trained_at_further_lengths(describe, search, documented):
     finals = "{top: 2, seeds: 3, steps: [10, 20], winner_steps: [5, 10, 15], tune: {}, shapes: usual}"
     result = search(describe(finals=finals), documented)
-    found, seen = result.report, report.finals.verdict(result.store, result.study)
+    found = result.verdict
     alone = [each for each in finals_of(result) if each.steps in (5, 15)]
-    assert {each.architecture_hash for each in alone} == {found.winner.architecture.hash}
+    assert {each.architecture_hash for each in alone} == {found.winner.hash}
     assert {steps: len(values) for steps, values in found.winner.test.items()} == {5: 3, 10: 3, 15: 3, 20: 3}
-    assert set(found.finalists[1].test) == set(found.comparison.verdicts) == set(found.against) == {10, 20}
-    assert set(seen.winner.test) == {5, 10, 15, 20}
-    assert "test, 5 steps" in seen.rows()[0]
+    assert set(found.finalists[1].test) == set(found.comparison.lengths) == set(found.against) == {10, 20}
+    assert "test, 5 steps" in found.rows()[0]
 
 
 def test_runs_that_choose_options_are_not_evaluated_on_test_data(describe, search, documented):
@@ -87,20 +85,19 @@ def test_runs_that_choose_options_are_not_evaluated_on_test_data(describe, searc
 def test_the_verdict_is_against_the_best_baseline_on_validation_data(describe, search, documented):
     result = search(describe(finals=FINALS), documented)
     finals_of(result)
-    found = result.report
-    means = {each.entrant.name: sum(each.validation[20]) for each in found.baselines}
+    found = result.verdict
+    means = {each.name: sum(each.validation[20]) for each in found.baselines}
     assert found.against[20] == min(means, key=means.get) == found.baseline.entrant.name
     difference = sum(found.winner.test[20]) / 3 - sum(found.baseline.test[20]) / 3
-    assert found.verdict.difference == pytest.approx(difference)
+    assert found.comparison.longest.difference == pytest.approx(difference)
 
 
 def test_a_learning_rate_at_the_edge_of_what_was_tried_is_named(describe, search, documented):
     finals = FINALS.replace("[0.0015, 0.003, 0.006]", "[0.003, 0.006, 0.009]")
     result = search(describe(finals=finals), documented)
-    stored = report.verdict(result.store, result.study)
     finals_of(result)
-    assert result.report.winner.at_the_edge == ("learning_rate",)
-    assert any(f"learning_rate 0.003 of trial {result.report.winner.number}" in line for line in stored.notes())
+    assert result.verdict.winner.at_the_edge == ("learning_rate",)
+    assert any(f"learning_rate 0.003 of trial {result.verdict.winner.trial}" in line for line in result.verdict.notes())
 
 
 def test_baselines_have_the_size_or_the_flops_of_the_winner(describe, search):
@@ -109,12 +106,12 @@ def test_baselines_have_the_size_or_the_flops_of_the_winner(describe, search):
     )
     result = search(describe(finals=finals, objectives="[loss]"))
     finals_of(result)
-    winner = cost(result.report.winner.architecture, length=128)
-    for each in result.report.baselines:
-        own = cost(each.architecture, length=128)
-        wanted = "parameters" if "parameters" in each.entrant.group else "expected_training_flops"
+    winner = cost(Architecture.parse(result.verdict.winner.architecture), length=128)
+    for each in result.verdict.baselines:
+        own = cost(Architecture.parse(each.architecture), length=128)
+        wanted = "parameters" if "parameters" in each.name else "expected_training_flops"
         error = abs(getattr(own, wanted) / getattr(winner, wanted) - 1)
-        assert error < 0.1 or each.entrant.note, each.entrant
+        assert error < 0.1 or each.note, each.name
 
 
 def test_the_better_shape_of_a_baseline_is_trained_to_the_end(describe, search, documented):
@@ -125,9 +122,9 @@ def test_the_better_shape_of_a_baseline_is_trained_to_the_end(describe, search, 
         documented,
     )
     trials = finals_of(result)
-    (baseline,) = result.report.baselines
+    (baseline,) = result.verdict.baselines
     tried = {each.architecture_hash for each in trials if each.operator == "tuning"} - {trials[0].architecture_hash}
-    assert baseline.architecture.hash in tried
+    assert baseline.hash in tried
     assert Counter(each.operator for each in trials)["baseline"] == 2
 
 
@@ -136,10 +133,10 @@ def test_the_best_of_each_control_arm_enters_the_same_finals(describe, search, t
     config = describe(finals=SMALL, budget=arms)
     result = search(config, table)
     finals_of(result)
-    (control,) = result.report.controls
-    assert control.entrant.name == "best of arm random" and len(control.test[20]) == 3
-    if control.architecture != result.report.winner.architecture:
-        assert set(result.report.of_controls["best of arm random"].verdicts) == {20}
+    (control,) = (each for each in result.verdict.entrants if each.role == "control")
+    assert control.name == "best of arm random" and len(control.test[20]) == 3
+    if control.hash != result.verdict.winner.hash:
+        assert set(result.verdict.controls["best of arm random"].lengths) == {20}
 
 
 def test_a_baseline_of_the_search_can_win_the_finals(describe, search, table):
@@ -150,7 +147,7 @@ def test_a_baseline_of_the_search_can_win_the_finals(describe, search, table):
 
     result = search(describe(finals=SMALL, baselines="[transformer_decoder:tiny]"), run)
     finals_of(result)
-    assert 0 in {each.number for each in result.report.finalists}
+    assert 0 in {each.trial for each in result.verdict.finalists}
 
 
 class Breakdown(NasError):
@@ -178,7 +175,7 @@ def test_finals_go_on_in_the_middle_and_are_not_repeated(describe, search, docum
     count = len(ran)
     again = search(config, run)
     again.store.close()
-    assert len(ran) == count and again.report == first.report
+    assert len(ran) == count and again.verdict == first.verdict
 
 
 def test_a_finalist_that_fails_does_not_stand_in_the_way(describe, search, table):
@@ -187,12 +184,11 @@ def test_a_finalist_that_fails_does_not_stand_in_the_way(describe, search, table
         describe(finals=SMALL),
         lambda work, progress=None: broken(work) if work.architecture == best.architecture else table(work),
     )
-    stored = report.verdict(result.store, result.study)
     trials = finals_of(result)
-    assert [each.number for each in result.report.finalists] == [result.report.winner.number] != [best.number]
+    assert [each.trial for each in result.verdict.finalists] == [result.verdict.winner.trial] != [best.number]
     assert Counter(trial.state for trial in trials) == {TrialState.FAILED: 3, TrialState.COMPLETE: 6}
-    assert result.report.verdict.runs == (3, 3)
-    assert f"trial {best.number}: every run failed." in stored.notes()
+    assert result.verdict.comparison.longest.runs == (3, 3)
+    assert f"trial {best.number}: every run failed." in result.verdict.notes()
 
 
 def test_a_finalist_that_failed_on_one_seed_comes_behind_those_that_never_did(describe, search, table):
@@ -207,14 +203,14 @@ def test_a_finalist_that_failed_on_one_seed_comes_behind_those_that_never_did(de
 
     result = search(describe(finals=SMALL), run)
     result.store.close()
-    counts = [len(each.test[20]) for each in result.report.finalists]
+    counts = [len(each.test[20]) for each in result.verdict.finalists]
     assert counts[0] == 3 and counts[1] in (1, 2)
-    assert result.report.finalists[1].failed[20] == 3 - counts[1]
+    assert result.verdict.finalists[1].failed[20] == 3 - counts[1]
 
 
 def test_if_every_finalist_fails_there_is_no_report_and_no_second_attempt(describe, search, table):
     result = search(describe(finals=SMALL), lambda work, progress=None: broken(work) if work.seed else table(work))
-    assert result.report is None
+    assert result.verdict is None
     assert "there is no verdict; failed runs: 6 not finite" in summary.to_text(result.store, result.study, None, str)
     assert len(finals_of(result)) == 6
 
@@ -239,17 +235,17 @@ def test_a_larger_budget_uses_the_finals_that_are_there(describe, search, table)
     small = search(describe(finals=SMALL), run)
     small.store.close()
     large = search(describe(finals=SMALL, budget="{trials: 60}"), run)
-    entered = {each.number for each in large.report.finalists}
+    entered = {each.trial for each in large.verdict.finalists}
     large.store.close()
     assert set(ran.values()) == {1}
-    assert {each.number for each in small.report.finalists} <= entered  # trained as long, so it may still win
+    assert {each.trial for each in small.verdict.finalists} <= entered  # trained as long, so it may still win
 
 
 def test_finals_of_another_length_are_not_mixed_in(describe, search):
     search(describe(finals=SMALL)).store.close()
     result = search(describe(finals=SMALL.replace("steps: 20", "steps: 40")))
     finals_of(result)
-    for each in (*result.report.finalists, *result.report.baselines):
+    for each in (*result.verdict.finalists, *result.verdict.baselines):
         assert {steps: len(values) for steps, values in each.test.items()} == {40: 3}
 
 
@@ -257,7 +253,7 @@ def test_scores_of_documents_are_kept_with_the_finals_alone(describe, search, do
     result = search(describe(finals=SMALL), documented)
     store, study = result.store, result.study
     searched = [each.number for each in store.trials(study.id, purposes=("search",))]
-    winner = result.report.winner
+    winner = result.verdict.winner
     kept = store.documents(study.id, winner.trials[20], "test")
     assert set(kept) == set(winner.trials[20])
     for number, value in zip(winner.trials[20], winner.test[20]):
@@ -277,14 +273,14 @@ def test_documents_that_differ_between_runs_are_not_paired(describe, search, doc
 
     result = search(describe(finals=SMALL, budget="{trials: 3}"), run)
     finals_of(result)
-    assert result.report.verdict.runs == (3, 3) and result.report.verdict.documents == 0
+    assert result.verdict.comparison.longest.runs == (3, 3) and result.verdict.comparison.longest.documents == 0
 
 
 def test_the_default_lengths_are_the_last_rung_and_three_times_that(describe, search):
     task, finals = "{language_model: {evaluation: 1024}}", "{top: 1, seeds: 1, baselines: transformer}"
     result = search(describe(scheduler=HALVING, task=task, finals=finals, budget="{trials: 90}"))
     finals_of(result)
-    assert result.report.lengths == (8, 24)
+    assert result.verdict.lengths == (8, 24)
 
 
 def test_a_baseline_may_be_a_file_and_is_kept_with_the_study(describe, search, tmp_path):
@@ -294,7 +290,7 @@ def test_a_baseline_may_be_a_file_and_is_kept_with_the_study(describe, search, t
     kept = result.study.config["finals"]["baselines"]
     finals_of(result)
     assert Architecture.parse(kept[0]["text"]).root.name == "decoder"
-    assert [each.entrant.name.startswith(str(tmp_path / "mine.yaml")) for each in result.report.baselines] == [True]
+    assert [each.name.startswith(str(tmp_path / "mine.yaml")) for each in result.verdict.baselines] == [True]
 
 
 @pytest.mark.parametrize(
@@ -321,15 +317,14 @@ def test_a_metric_that_is_better_when_it_is_higher_is_compared_and_told_so(descr
 
     objectives = "[{metric: test/loss, direction: maximize}]"  # the task says nothing about this name
     result = search(describe(finals=SMALL, objectives=objectives), run)
-    stored = report.verdict(result.store, result.study)
     finals_of(result)
-    found = result.report
+    found = result.verdict
     means = [sum(each.validation[20]) for each in found.finalists]
     assert means == sorted(means, reverse=True)
     difference = (sum(found.winner.test[20]) - sum(found.baseline.test[20])) / 3
-    assert f"{difference:+.3g}" in stored.sentence and "higher is better" in stored.sentence
-    assert stored.to_dict()["verdict"]["difference"] == pytest.approx(difference)
-    assert stored.verdict["low"] < difference < stored.verdict["high"]
+    assert f"{difference:+.3g}" in found.sentence and "higher is better" in found.sentence
+    longest = found.comparison.longest
+    assert longest.difference == pytest.approx(difference) and longest.low < difference < longest.high
 
 
 @pytest.mark.usefixtures("measured_once")
@@ -351,7 +346,7 @@ def test_a_baseline_matched_in_latency_stays_what_it_was_when_its_first_run_star
     first.store.close()
     again = search(config)
     finals_of(again)
-    (one,), (other,) = first.report.baselines, again.report.baselines
-    assert one.entrant.name == "transformer, same latency, usual"
+    (one,), (other,) = first.verdict.baselines, again.verdict.baselines
+    assert one.name == "transformer, same latency, usual"
     assert one.architecture == other.architecture and one.trials == other.trials
-    assert one.entrant.note == other.entrant.note != ""
+    assert one.note == other.note != ""

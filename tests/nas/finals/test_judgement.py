@@ -111,4 +111,4 @@ def test_finals_that_have_not_been_trained_are_not_what_the_verdict_says(base, d
 
 def test_a_search_file_without_finals_asks_for_no_verdict():
     assert answers({"finals": {"top": 2}, "extends": None}, {"top": 0})
-    assert not answers({"finals": {"top": 2}}, {"top": 1})
+    assert not answers({"finals": {"top": 2}, "extends": None}, {"top": 1})

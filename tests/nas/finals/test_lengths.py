@@ -37,7 +37,7 @@ def test_the_word_follows_the_longest_length_and_the_change(differences, word, t
     assert (found.word, found.trend.word) == (word, trend)
     assert found.trend.change == pytest.approx(differences[1] - differences[0])
     assert found.trend.low <= found.trend.change <= found.trend.high
-    assert found.longest is found.verdicts[1080]
+    assert found.longest is found.lengths[1080]
 
 
 def test_a_lead_that_falls_below_half_is_not_called_better():
@@ -47,7 +47,7 @@ def test_a_lead_that_falls_below_half_is_not_called_better():
     found = across_lengths({360: pair(-0.16), 720: noisy, 1080: pair(-0.06)})
 
     assert across_lengths({720: noisy, 1080: pair(-0.06)}).word == "is better"  # no lead is shown at 720
-    assert found.verdicts[1080].word == "better" and found.word == "learns faster"
+    assert found.lengths[1080].word == "better" and found.word == "learns faster"
 
 
 def test_one_length_has_no_trend():
@@ -59,13 +59,13 @@ def test_one_length_has_no_trend():
 def test_a_failed_run_at_any_length_rules_out_a_win():
     found = across_lengths({360: pair(-0.1, failed=1), 1080: pair(-0.1)})
 
-    assert found.verdicts[1080].word == "better" and found.word == "no difference shown"
+    assert found.lengths[1080].word == "better" and found.word == "no difference shown"
 
 
 def test_shorter_lengths_share_their_chance_of_error():
     found = across_lengths({steps: pair(-0.01) for steps in (100, 200, 400)})
 
-    assert [each.confidence for each in found.verdicts.values()] == [0.975, 0.975, 0.95]
+    assert [each.confidence for each in found.lengths.values()] == [0.975, 0.975, 0.95]
 
 
 def test_a_length_with_one_seed_has_no_trend():
@@ -124,4 +124,4 @@ def test_the_same_failure_in_the_baseline_does_not_help():
     ours, theirs = pair(-0.1)
     found = across_lengths({360: (ours, replace(theirs, failed=1)), 1080: (ours, theirs)})
 
-    assert found.word == "is better" and "baseline failed" in found.verdicts[360].reason
+    assert found.word == "is better" and "baseline failed" in found.lengths[360].reason

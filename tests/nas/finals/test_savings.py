@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nas.finals.interval import Verdict
 from nas.finals.savings import Reach, crossing, reach, savings, sentence
+from nas.finals.verdict import Comparison
 
 COSTS = {"shortest": 100, "longest": 400, "flops": (1.0, 2.0), "speeds": (30.0, 20.0), "parameters": (80, 100)}
 
 
-def verdict(difference, low, high):
-    return Verdict("no difference shown", difference, low, high, 0.95, (3, 3))
+def comparison(difference, low, high):
+    word = "no difference shown"
+    return Comparison(word=word, difference=difference, low=low, high=high, confidence=0.95, runs=(3, 3))
 
 
 def test_the_crossing_is_interpolated_over_the_logarithm_of_the_steps():
@@ -26,7 +27,9 @@ def test_the_crossing_is_interpolated_over_the_logarithm_of_the_steps():
 
 @given(st.floats(0.01, 1), st.floats(0.01, 1), st.floats(0, 0.5))
 def test_a_wider_interval_of_the_differences_gives_a_wider_one_of_the_steps(first, last, half):
-    found = reach({100: verdict(first, first - half, first + half), 400: verdict(-last, -last - half, -last + half)})
+    found = reach(
+        {100: comparison(first, first - half, first + half), 400: comparison(-last, -last - half, -last + half)}
+    )
     assert 100 <= found.low <= found.steps <= (found.high or math.inf)
 
 
@@ -72,5 +75,5 @@ def test_a_winner_with_expensive_steps_may_need_more():
 
 
 def test_one_seed_has_no_interval_of_the_savings():
-    found = reach({100: verdict(0.1, -math.inf, math.inf), 400: verdict(-0.1, -math.inf, math.inf)})
+    found = reach({100: comparison(0.1, None, None), 400: comparison(-0.1, None, None)})
     assert found.steps == pytest.approx(200) and "(no interval" in said(found)
