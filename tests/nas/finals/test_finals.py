@@ -87,7 +87,7 @@ def test_the_verdict_is_against_the_best_baseline_on_validation_data(describe, s
     finals_of(result)
     found = result.verdict
     means = {each.name: sum(each.validation[20]) for each in found.baselines}
-    assert found.against[20] == min(means, key=means.get) == found.baseline.entrant.name
+    assert found.against[20] == min(means, key=means.get) == found.baseline.name
     difference = sum(found.winner.test[20]) / 3 - sum(found.baseline.test[20]) / 3
     assert found.comparison.longest.difference == pytest.approx(difference)
 

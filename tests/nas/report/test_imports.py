@@ -30,7 +30,7 @@ def study(describe, search):
 
 def modules_of(*command: str) -> set[str]:
     ended = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
-    return set(ended.stdout.split())
+    return set((ended.stdout + ended.stderr).split())  # with --json only the result is on stdout
 
 
 def test_the_reports_import_no_heavy_library():
