@@ -11,7 +11,7 @@ from nas.report.header import cut_off
 from nas.runners.inline import InlineRunner
 from nas.work import Failure, FailureKind
 
-FINALS = "{top: 1, seeds: 2, steps: 20}"
+FINALS = "{top: 1, seeds: 2, steps: 20, tune: {learning_rate: [0.001, 0.003]}}"
 HALVING = "{halving: {rungs: [2, 4, 8], factor: 2}}"
 
 
