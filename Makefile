@@ -15,7 +15,7 @@ help:  ## list the targets
 search:  ## install what is missing, run the quickstart search, export the best architecture
 	@scripts/setup
 	$(BIN)/nas search $(SEARCH)
-	$(BIN)/nas export $(STUDY) --best
+	$(BIN)/nas export $(STUDY) --best --out runs/$(STUDY)-best.yaml
 	@echo "Look at it in a browser:  $(BIN)/nas dashboard $(STUDY) --open" >&2
 
 test:  ## install what is missing, run every test (TESTS=tests/nas runs some)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from nas.report.terminal import visible
+from nas.report.tables import visible
 
 MARK = "*"  # in front of a row whose cells are not all equal
 GAP = 2  # columns of the page between two cells

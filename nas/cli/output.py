@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from nas.report.tables import rendered, table
-from nas.report.terminal import visible, visible_json
+from nas.report.tables import rendered, table, visible, visible_json
 
 
 def note(text: str) -> None:

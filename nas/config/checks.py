@@ -10,7 +10,7 @@ import torch
 from nas import architectures, metrics, tasks
 from nas.config.schema import GivenBaseline, Named
 from nas.files import is_file
-from nas.finals.expected import STRONG
+from nas.finals.plan import STRONG
 from nas.objectives.contract import Direction, MetricObjective, Objective
 from nas.tasks.contract import Task, reported
 from nas.tasks.fields import check_streaming, decided, fitted, written_field
@@ -116,7 +116,7 @@ def find_baseline(name: str, folder: Path, task: Task) -> Architecture:
 
 
 def find_final_baseline(name: str, folder: Path, task: Task, kind: str) -> str | GivenBaseline:
-    """A baseline of the finals: the name of a family of `nas.finals.expected.STRONG`, or another architecture's text.
+    """A baseline of the finals: the name of a family of `nas.finals.plan.STRONG`, or another architecture's text.
 
     Raises as `find_baseline` does, and ValueError for a family that has no model of this kind.
     """

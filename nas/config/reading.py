@@ -15,8 +15,7 @@ from nas.config.elsewhere import TOP, elsewhere
 from nas.config.parts import Parts, parts
 from nas.config.schema import HIDDEN, GivenBaseline, Named, SearchConfig
 from nas.errors import NasError, UsageError
-from nas.finals.expected import kind, lengths
-from nas.finals.plan import plan
+from nas.finals.plan import kind, lengths, plan
 from nas.objectives import registry as objectives
 from nas.objectives.contract import Objective
 from nas.own import blocks

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nas.config.schema import TRAINING, SearchConfig
-from nas.finals.expected import expected_runs
+from nas.finals.plan import expected_runs
 from nas.schedulers import registry
 from nas.schedulers.contract import Level
 from nas.work import SHARE

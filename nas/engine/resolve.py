@@ -21,7 +21,7 @@ from nas.engine.forecast import Rates, affordable, forecast
 from nas.engine.learned import with_learned
 from nas.engine.proposer import evidence
 from nas.errors import UsageError
-from nas.finals.expected import completed
+from nas.finals.plan import completed
 from nas.objectives.contract import Search
 from nas.objectives.registry import registry as objectives
 from nas.registry import Registry
@@ -147,7 +147,7 @@ def _complete(config: SearchConfig, before: SearchConfig | None) -> SearchConfig
 
 
 def _finals(config: SearchConfig, trials: int | None) -> Finals:
-    """The finals with every option; see `nas.finals.expected.completed`."""
+    """The finals with every option; see `nas.finals.plan.completed`."""
     task, ahead = parts(config).prepared_task, forecast(config, trials)
     evaluation = sum(map(task.held_out_positions, HELD_OUT)) / (PASSES * task.shape.rows)
     steps = (1 + SHARE) * sum(units * steps for units, steps in zip(ahead.units, ahead.steps))

@@ -10,7 +10,7 @@ from nas.config.checks import find_final_baseline
 from nas.config.parts import parts
 from nas.config.schema import Budget, GivenBaseline, Named, SearchConfig
 from nas.errors import UsageError
-from nas.finals.expected import baselines, kind, lengths
+from nas.finals.plan import baselines, kind, lengths
 from nas.report.finals import answers
 from nas.store import Store, Study, UnitState, open_reader
 from nas.tasks.contract import Task

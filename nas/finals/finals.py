@@ -8,18 +8,95 @@ longest length. The baselines are matched to it, tuned and trained in the same w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
+from typing import Literal
 
 from nas.config.schema import SearchConfig
 from nas.finals import entrants
 from nas.finals.entrants import Baselines, Entrant
-from nas.finals.plan import Options, plan
-from nas.finals.runs import Recorded, Run, final_runs, tuning_runs, winner_runs
+from nas.finals.plan import Options, Plan, plan
 from nas.objectives.contract import Objective
 from nas.store import Refusal, Store, Study, Trial, TrialAdded, TrialState, Unit
-from nas.store.records import FINAL
+from nas.store.records import FINAL, TUNING
+
+ENDED = (TrialState.COMPLETE, TrialState.FAILED)
+Stage = Literal["tuning", "final"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an entrant. `key` identifies it in the store, so it is found again by every process."""
+
+    entrant: Entrant
+    stage: Stage
+    steps: int
+    seed: int
+    options: Options
+
+    @property
+    def variant(self) -> str:
+        """What tells it apart from other runs of the same architecture and seed."""
+        return " ".join([f"steps={self.steps}", *(f"{name}={value}" for name, value in self.options.items())])
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """(hash of the architecture, seed, variant)."""
+        return self.entrant.architecture.hash, self.seed, self.variant
+
+    @property
+    def operator(self) -> str:
+        """As the store keeps it: `tuning` for runs that choose the options, else the role of the entrant."""
+        return TUNING if self.stage == "tuning" else self.entrant.role
+
+
+def tuning_runs(plan: Plan, group: Sequence[Entrant]) -> list[Run]:
+    """One run for each try of each entrant of a group, at the shortest length; none if there is nothing to choose."""
+    if len(group) * len(plan.tries) == 1:
+        return []
+    steps, seed = plan.lengths[0], plan.tuning_seed
+    return [Run(entrant, "tuning", steps, seed, options) for entrant in group for options in plan.tries]
+
+
+def final_runs(plan: Plan, entrant: Entrant, options: Options) -> list[Run]:
+    """Every seed at every length, the longest first."""
+    return [Run(entrant, "final", steps, seed, options) for steps in reversed(plan.lengths) for seed in plan.seeds]
+
+
+def winner_runs(plan: Plan, winner: Entrant, options: Options) -> list[Run]:
+    """The runs of the winner alone, every seed at every length."""
+    return [Run(winner, "final", steps, seed, options) for steps in plan.winner_lengths for seed in plan.seeds]
+
+
+class StoredRuns:
+    """The trials of the finals that the store has, by the key of their run."""
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self._trials = {(each.architecture_hash, each.seed, each.variant): each for each in trials}
+
+    def trial(self, run: Run) -> Trial | None:
+        """The trial of a run; None if no process has started it."""
+        return self._trials.get(run.key)
+
+    def has_started(self, run: Run) -> bool:
+        """Whether a process has started it."""
+        return run.key in self._trials
+
+    def have_ended(self, runs: Sequence[Run]) -> bool:
+        """Whether every run is complete or has failed."""
+        return all((trial := self.trial(run)) is not None and trial.state in ENDED for run in runs)
+
+    def complete(self, run: Run) -> Trial | None:
+        """The trial of a run that ended well."""
+        trial = self.trial(run)
+        return trial if trial is not None and trial.state is TrialState.COMPLETE else None
+
+    def failed(self, runs: Iterable[Run]) -> list[Trial]:
+        """The trials of the runs that failed."""
+        found = map(self.trial, runs)
+        return [each for each in found if each is not None and each.state is TrialState.FAILED]
 
 
 class Finals:
@@ -73,15 +150,15 @@ class Finals:
         recorded = self.recorded()
         yield from (run for run in self._ready(recorded) if not recorded.has_started(run))
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> StoredRuns:
         """The trials of the finals as the store has them now."""
         read = self.store.trials(self.study.id, purposes=(FINAL,), first=self._first, light=True)
         self._trials |= {each.number: each for each in read}
         open_or_failed = (each.number for each in read if each.state is not TrialState.COMPLETE)
         self._first = min(open_or_failed, default=max(self._trials, default=-1) + 1)
-        return Recorded(self._trials.values())
+        return StoredRuns(self._trials.values())
 
-    def _ready(self, recorded: Recorded) -> Iterator[Run]:
+    def _ready(self, recorded: StoredRuns) -> Iterator[Run]:
         """The runs whose options are known: of finalists and controls, then of baselines once the winner is known."""
         own = [*self.finalists, *self.controls]
         for each in own:
@@ -94,7 +171,7 @@ class Finals:
                 yield from self.runs(recorded, group)
             yield from self.runs_alone(recorded, winner)
 
-    def runs(self, recorded: Recorded, group: Sequence[Entrant]) -> list[Run]:
+    def runs(self, recorded: StoredRuns, group: Sequence[Entrant]) -> list[Run]:
         """The runs of a group as far as they are known: first all tries, then those of the entrant that did best."""
         tries = tuning_runs(self.plan, group)
         if not recorded.have_ended(tries):
@@ -102,16 +179,16 @@ class Finals:
         chosen = self.chosen(recorded, group)
         return tries if chosen is None else [*tries, *final_runs(self.plan, *chosen)]
 
-    def runs_alone(self, recorded: Recorded, winner: Entrant) -> list[Run]:
+    def runs_alone(self, recorded: StoredRuns, winner: Entrant) -> list[Run]:
         """The runs of the winner at lengths that no other entrant is trained for."""
         chosen = self.chosen(recorded, [winner])
         return [] if chosen is None else winner_runs(self.plan, *chosen)
 
-    def has_ended(self, recorded: Recorded, group: Sequence[Entrant]) -> bool:
+    def has_ended(self, recorded: StoredRuns, group: Sequence[Entrant]) -> bool:
         """Whether every run of a group has ended."""
         return recorded.have_ended(self.runs(recorded, group))
 
-    def chosen(self, recorded: Recorded, group: Sequence[Entrant]) -> tuple[Entrant, Options] | None:
+    def chosen(self, recorded: StoredRuns, group: Sequence[Entrant]) -> tuple[Entrant, Options] | None:
         """The entrant and the options that did best on validation data; None if every try failed."""
         tries = tuning_runs(self.plan, group)
         if not tries:
@@ -122,11 +199,11 @@ class Finals:
         _, best = min(found, key=lambda each: each[0])
         return best.entrant, best.options
 
-    def winner(self, recorded: Recorded) -> Entrant | None:
+    def winner(self, recorded: StoredRuns) -> Entrant | None:
         """The finalist with the best mean on validation data at the longest length, among those with most runs."""
         return next(iter(self.ranked(recorded, self.finalists)), None)
 
-    def ranked(self, recorded: Recorded, some: Sequence[Entrant]) -> list[Entrant]:
+    def ranked(self, recorded: StoredRuns, some: Sequence[Entrant]) -> list[Entrant]:
         """The entrants that have a result at the longest length, best first."""
         found = []
         for entrant in some:
@@ -135,7 +212,7 @@ class Finals:
                 found.append((-len(values), fmean(values), entrant))
         return [entrant for *_, entrant in sorted(found, key=lambda each: each[:2])]
 
-    def values(self, recorded: Recorded, entrant: Entrant, steps: int) -> list[float]:
+    def values(self, recorded: StoredRuns, entrant: Entrant, steps: int) -> list[float]:
         """The first objective on validation data, minimised, of the runs of an entrant that ended well."""
         complete = (recorded.complete(run) for run in self.runs(recorded, [entrant]))
         return [

@@ -11,11 +11,10 @@ from nas import metrics
 from nas.config.parts import parts
 from nas.finals import savings, speed
 from nas.finals.entrants import Entrant
-from nas.finals.expected import STRONG, kind
 from nas.finals.finals import Finals
 from nas.finals.interval import Runs, compare, paired
 from nas.finals.lengths import across_lengths
-from nas.finals.plan import Options
+from nas.finals.plan import STRONG, Options, kind
 from nas.finals.sentence import sentence
 from nas.finals.verdict import Comparisons, EntrantResult, Savings, Verdict
 from nas.objectives.contract import Direction

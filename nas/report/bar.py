@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
-from nas.report.lines import Head, unit_text
+from nas.report.console import Head, unit_text
 from nas.work import Progress as UnitReport
 
 WIDTH = 12  # columns of a bar

@@ -15,10 +15,8 @@ from nas.errors import StoreError
 from nas.numbers import name_of
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
 from nas.report.forecasts import eta
-from nas.report.lines import Head, unit_text
 from nas.report.overview import eta_text
-from nas.report.tables import reason, short
-from nas.report.terminal import visible
+from nas.report.tables import reason, short, visible
 from nas.report.trials import best
 from nas.store import FINAL, TrialState, UnitKind
 from nas.work import Failure, Outcome, Progress
@@ -31,6 +29,36 @@ if TYPE_CHECKING:
 LINE_SECONDS = 15.0  # between two plain lines about the running units
 LIVE_SECONDS = 0.5  # between two updates of the live bar
 SHARE = 20  # reading the store takes at most 1/20 of the time, even if the study is large
+
+
+@dataclass(frozen=True)
+class Head:
+    """The line about a whole search: `done` of `total` trials or finals (0: unknown), and further `parts`."""
+
+    what: str
+    done: int
+    total: int
+    parts: list[str]
+
+    @property
+    def text(self) -> str:
+        """The line without the count."""
+        return " | ".join(part for part in self.parts if part)
+
+    @property
+    def count(self) -> str:
+        """The count: 7/12 trials."""
+        return f"{self.done}/{self.total} {self.what}" if self.total else f"{self.done} {self.what}"
+
+    @property
+    def line(self) -> str:
+        """The whole line."""
+        return f"{self.count}: {self.text}" if self.text else self.count
+
+
+def unit_text(each: Progress) -> str:
+    """The line about a unit: step 3/10, loss 2.413, 51,000 tokens/s."""
+    return f"step {each.step}/{each.steps}, loss {each.loss:.3f}, {each.tokens_per_second:,.0f} tokens/s"
 
 
 @dataclass

@@ -282,8 +282,7 @@ def _sizes(problem: Problem) -> str:
 
 
 def _print_progress(progress: Progress) -> None:
-    from nas.report.tables import duration, short
-    from nas.report.terminal import visible
+    from nas.report.tables import duration, short, visible
 
     left = "" if progress.left is None else f", about {duration(progress.left)} left"
     where = f"{progress.number}/{progress.total}{left}"

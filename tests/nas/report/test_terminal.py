@@ -6,8 +6,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nas.report.tables import rendered
-from nas.report.terminal import visible, visible_json
+from nas.report.tables import rendered, visible, visible_json
 
 ANY = st.text(st.characters(), max_size=20)
 HOSTILE = "a\x1b[2J\x9b31m\u202etxt\x07\r"
