@@ -32,26 +32,12 @@ class Runs:
 
     values: to be minimised. documents: the same values by document, None if the task has none. They may have the other
     sign, as for a metric that is to be maximised.
-    Raises ValueError if the entries differ in number, if a seed is there twice, or if a value is not finite.
     """
 
     seeds: tuple[int, ...]
     values: tuple[float, ...]
     documents: tuple[Documents, ...] | None = None
     failed: int = 0
-
-    def __post_init__(self) -> None:
-        if len(self.seeds) != len(self.values):
-            raise ValueError(f"runs need one value a seed, but got {len(self.seeds)} seeds, {len(self.values)} values.")
-        if self.documents is not None and len(self.documents) != len(self.values):
-            got = f"{len(self.documents)} for {len(self.values)} runs"
-            raise ValueError(f"runs need the documents of every run or of none, but got those of {got}.")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"every run needs its own seed, but got {list(self.seeds)}.")
-        if not all(map(math.isfinite, self.values)):
-            raise ValueError("every run needs a finite value: leave failed runs out, and count them in `failed`.")
-        if self.failed < 0:
-            raise ValueError(f"failed must not be negative, but got {self.failed}.")
 
 
 def compare(candidate: Runs, baseline: Runs, *, chosen_from: int = 1, confidence: float = 0.95) -> Comparison:
@@ -65,10 +51,8 @@ def compare(candidate: Runs, baseline: Runs, *, chosen_from: int = 1, confidence
     With fewer than 10 documents, or none, the interval covers other seeds on the same data. With two seeds or more and
     10 documents or more, it covers other seeds and other documents.
 
-    Raises ValueError if confidence is not in (0, 1), if chosen_from is below 1, or if the documents of the runs are not
-    the same or do not give the runs' values.
+    Raises ValueError if the documents of the runs are not the same or do not give the runs' values.
     """
-    check(confidence, chosen_from)
     found = paired(candidate, baseline)
     reasons = _failures(candidate.failed, baseline.failed)
     low, high, share = -math.inf, math.inf, math.nan
@@ -99,14 +83,6 @@ def compare(candidate: Runs, baseline: Runs, *, chosen_from: int = 1, confidence
 
 def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def check(confidence: float, chosen_from: int) -> None:
-    """Raises ValueError if confidence is not in (0, 1) or chosen_from is below 1."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, but got {confidence}.")
-    if chosen_from < 1:
-        raise ValueError(f"chosen_from counts the candidate itself, so it is at least 1, but got {chosen_from}.")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
-from nas.finals.interval import Runs, check, compare, paired
+from nas.finals.interval import Runs, compare, paired
 from nas.finals.spread import spread
 from nas.finals.verdict import Comparison, Comparisons, Course, OverallWord, Trend
 
@@ -31,11 +31,8 @@ def across_lengths(
     With L lengths, a shorter length counts as better at the level (1 - confidence) / (L - 1), because each of them is
     another chance to be called better. With one length "is better" means: at this length.
 
-    Raises ValueError if there are no lengths, and what `nas.finals.interval.compare` raises.
+    Raises what `nas.finals.interval.compare` raises.
     """
-    check(confidence, chosen_from)
-    if not runs:
-        raise ValueError("a verdict needs the runs of at least one length, but got none.")
     steps = sorted(runs)
     strict = 1 - (1 - confidence) / max(1, len(steps) - 1)
     found = {

@@ -206,13 +206,6 @@ def test_a_seed_that_failed_for_one_entrant_is_left_out_for_both():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Runs((1, 2), (1.0,)), "one value a seed"),
-        (lambda: Runs((1, 1), (1.0, 2.0)), "its own seed"),
-        (lambda: Runs((1,), (math.nan,)), "finite value"),
-        (lambda: Runs((1,), (1.0,), ()), "documents of every run or of none"),
-        (lambda: Runs((1,), (1.0,), None, -1), "must not be negative"),
-        (lambda: compare(plain(1.0), plain(1.0), confidence=1.0), "confidence must lie between 0 and 1"),
-        (lambda: compare(plain(1.0), plain(1.0), chosen_from=0), "at least 1"),
         (lambda: compare(final(0)[0], final(0, documents=41)[1]), "same documents.*document 40"),
         (lambda: compare(final(0)[0], final(1)[1]), "same weight"),
         (lambda: compare(replace(final(0)[0], values=(1.0, 2.0, 3.0)), final(0)[1]), "must give its value 1,"),

@@ -106,20 +106,6 @@ def test_the_choice_among_finalists_makes_growth_harder_to_show():
     assert chosen.trend.high > alone.trend.high and chosen.trend.low == alone.trend.low
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (({},), "at least one length"),
-        (({10: pair(0)}, {"confidence": 2}), "confidence"),
-        (({10: pair(0)}, {"chosen_from": 0}), "at least 1"),
-    ],
-)
-def test_says_what_is_wrong(arguments, message):
-    runs, *options = arguments
-    with pytest.raises(ValueError, match=message):
-        across_lengths(runs, **(options[0] if options else {}))
-
-
 def test_the_same_failure_in_the_baseline_does_not_help():
     ours, theirs = pair(-0.1)
     found = across_lengths({360: (ours, replace(theirs, failed=1)), 1080: (ours, theirs)})
