@@ -62,7 +62,7 @@ def _winner(name: str) -> Winner:
     model = build(architecture).eval()
     about: dict[str, Any] = {}
     if architecture.root.name == "encoder_decoder":
-        words = map(str, range(architecture.configured.config.vocabulary - 2))
+        words = [f"w{n}" for n in range(architecture.configured.config.vocabulary - 2)]
         about["vocabulary"] = Words(words, ["start", "end"]).to_dict()
     return Winner(0, architecture, about, model.state_dict)
 
