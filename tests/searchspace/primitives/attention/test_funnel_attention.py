@@ -119,10 +119,3 @@ def test_refuses_positions_that_are_not_evenly_spaced():
         _block()(x, Context(positions=torch.tensor([0, 1, 3])))
     with pytest.raises(ValueError, match="twice as far apart"):
         _block()(x, with_source(Context(), Source(torch.randn(1, 6, 8, dtype=torch.float64), torch.arange(6))))
-
-
-def test_refuses_a_width_that_waves_or_heads_do_not_fit():
-    with pytest.raises(ValueError, match="dim must be even, but got 9"):
-        FunnelAttentionConfig(dim=9, heads=3)
-    with pytest.raises(ValueError, match="multiple of heads"):
-        FunnelAttentionConfig(dim=8, heads=3)

@@ -156,15 +156,5 @@ def test_the_bandwidth_is_learned_as_its_inverse_from_where_it_is_told_to_start(
 
 
 def test_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="dim must be a multiple of heads, but got dim=10, heads=4"):
-        NadarayaWatsonConfig(dim=10)
-    with pytest.raises(ValueError, match=r"bandwidth must be above 0, but got 0\.0"):
-        NadarayaWatsonConfig(dim=8, bandwidth=0.0)
-    with pytest.raises(ValueError, match="this model has no encoder; use over='self'"):
-        NadarayaWatsonConfig(dim=8, over="memory")
-    with pytest.raises(ValueError, match="but got learned='head', project=False; use another kernel"):
-        NadarayaWatsonConfig(dim=8, kernel="boxcar", learned="head")
-    with pytest.raises(ValueError, match="but got learned='none', project=True; use another kernel"):
-        NadarayaWatsonConfig(dim=8, kernel="boxcar", project=True)
     with pytest.raises(ValueError, match="the context has no lane 'memory'"):
         _built(memory=True, over="memory")(torch.randn(1, 2, 8, dtype=torch.float64), Context())

@@ -66,8 +66,3 @@ def test_causal_never_trains_the_vectors_of_the_future():
     block(torch.randn(1, 12, 8), Context()).sum().backward()
     assert block.tables.grad[:, :5].any(dim=2).all()
     assert not block.tables.grad[:, 5:].any()
-
-
-def test_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="clip must be at least 1, but got 0"):
-        ShawAttentionConfig(dim=8, clip=0)

@@ -101,12 +101,3 @@ def test_scores_start_as_wide_as_those_of_scaled_attention():
     parts = [block.query_key_value.weight.split([64, 128]) for block in blocks]
     (q, kv), (scaled, others) = ([part.std().item() for part in each] for each in parts)
     assert (q, kv) == (pytest.approx(scaled / 4, rel=0.05), pytest.approx(others, rel=0.05))
-
-
-def test_says_what_does_not_fit():
-    with pytest.raises(ValueError, match=r"buckets must be even and at least 4, because each direction.* but got 7"):
-        T5AttentionConfig(dim=8, buckets=7)
-    with pytest.raises(ValueError, match="buckets must be at least 2, but got 1"):
-        T5AttentionConfig(dim=8, causal=True, buckets=1)
-    with pytest.raises(ValueError, match=r"beyond the 8 distances .* got max_distance=8, buckets=32"):
-        T5AttentionConfig(dim=8, max_distance=8)

@@ -44,8 +44,3 @@ def test_outputs_vary_as_the_inputs_do_at_any_kernel():
             block = Convolution(ConvolutionConfig(dim=64, causal=True, kernel=kernel, kind=kind))
             spread = block(torch.randn(8, 100, 64), Context()).std()
             assert 0.4 < spread < 0.8  # 1 / sqrt(3), from a uniform weight
-
-
-def test_refuses_a_kernel_without_taps():
-    with pytest.raises(ValueError, match="kernel must be at least 1, but got 0"):
-        ConvolutionConfig(dim=4, kernel=0)

@@ -88,14 +88,3 @@ def test_chunks_compile():
     torch.compiler.reset()
     compiled = torch.compile(block, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x, Context()), block(x, Context()))
-
-
-def test_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="expand must be at least 1, but got 0"):
-        FeedForwardConfig(dim=4, expand=0)
-    with pytest.raises(ValueError, match="hidden must be at least 1, but got 0"):
-        FeedForwardConfig(dim=4, hidden=0)
-    with pytest.raises(ValueError, match="chunks must be at least 1, but got 0"):
-        FeedForwardConfig(dim=4, chunks=0)
-    with pytest.raises(ValueError, match="dropout must lie in"):
-        FeedForwardConfig(dim=4, dropout=-0.1)

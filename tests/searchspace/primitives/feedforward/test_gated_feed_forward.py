@@ -50,10 +50,3 @@ def test_has_the_parameters_of_a_feed_forward_block_of_the_same_expansion():
     gated = GatedFeedForward.cost(GatedFeedForwardConfig(dim=512), Shape()).parameters
     plain = FeedForward.cost(FeedForwardConfig(dim=512, bias=False), Shape()).parameters
     assert gated == pytest.approx(plain, rel=0.01)
-
-
-def test_refuses_to_shrink():
-    with pytest.raises(ValueError, match="expand must be at least 1, but got 0"):
-        GatedFeedForwardConfig(dim=4, expand=0)
-    with pytest.raises(ValueError, match="hidden must be at least 1, but got 0"):
-        GatedFeedForwardConfig(dim=4, hidden=0)

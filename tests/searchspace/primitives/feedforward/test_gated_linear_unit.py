@@ -23,8 +23,3 @@ def test_equals_its_formula_with_the_gate_in_the_second_half(agrees, bias):
 def test_equals_the_gated_linear_unit_of_torch():
     block, x = GatedLinearUnit(GatedLinearUnitConfig(dim=6)), torch.randn(2, 5, 6)
     torch.testing.assert_close(block(x, Context()), F.glu(block.inner(x)))
-
-
-def test_refuses_to_drop_everything():
-    with pytest.raises(ValueError, match="dropout must lie in"):
-        GatedLinearUnitConfig(dim=4, dropout=1.0)

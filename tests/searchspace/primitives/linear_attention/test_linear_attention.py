@@ -79,10 +79,3 @@ def test_declares_what_one_sequence_alone_keeps(feature_map, causal):
     block, x = LinearAttention(config), torch.randn(1, 131, 16, requires_grad=True)
     kept = kept_bytes(lambda: block(x, Context()), block.parameters())
     assert LinearAttention.cost(config, Shape(batch=1, length=131)).activation_bytes == kept
-
-
-def test_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="dim must be a multiple of heads, but got dim=8, heads=3"):
-        LinearAttentionConfig(dim=8, heads=3)
-    with pytest.raises(ValueError, match="this model has no encoder; use over='self'"):
-        LinearAttentionConfig(dim=8, over="memory")

@@ -5,7 +5,6 @@ import torch
 from torch.nn import functional as F
 
 from searchspace.contract import Context
-from searchspace.cost import Shape
 from searchspace.primitives.linear_attention.nystrom_attention import (
     NystromAttention,
     NystromAttentionConfig,
@@ -200,20 +199,3 @@ def test_samples_of_a_batch_do_not_meet():
     x = torch.randn(2, 9, 8, dtype=torch.float64)
     loud = torch.cat([x[:1], 50 * x[1:]])
     torch.testing.assert_close(block(loud, Context())[:1], block(x, Context())[:1], atol=1e-12, rtol=1e-12)
-
-
-def test_work_grows_with_the_length_and_not_with_its_square():
-    costs = [NystromAttention.cost(NystromAttentionConfig(dim=16), Shape(length=length)) for length in (1024, 4096)]
-    assert costs[1].flops < 4 * costs[0].flops
-    assert costs[1].activation_bytes < 4 * costs[0].activation_bytes
-
-
-def test_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="kernel must be odd, or 0 for no convolution, but got 4"):
-        NystromAttentionConfig(dim=8, kernel=4)
-    with pytest.raises(ValueError, match="landmarks must be at least 1, but got 0"):
-        NystromAttentionConfig(dim=8, landmarks=0)
-    with pytest.raises(ValueError, match="exact needs segments balanced or padded, but segments is front"):
-        NystromAttentionConfig(dim=8, exact=True, segments="front")
-    with pytest.raises(ValueError, match="released sets padding_counts to true, but it is zeros"):
-        NystromAttentionConfig(dim=8, released=True, padding_counts="zeros")

@@ -195,11 +195,5 @@ def test_a_narrow_state_streams_and_costs_what_it_declares(order):
 
 
 def test_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="this model has no encoder; use gru"):
-        AttendingGRUConfig(dim=8)
-    with pytest.raises(ValueError, match=r"dim must be even: .* but got dim=5"):
-        AttendingGRUConfig(dim=5, memory=True)
-    with pytest.raises(ValueError, match="alignment must be at least 1, but got 0"):
-        AttendingGRUConfig(dim=8, memory=True, alignment=0)
     with pytest.raises(ValueError, match="the context has no lane 'memory'"):
         _built("paper")(torch.randn(1, 2, 6, dtype=torch.float64), Context())

@@ -151,13 +151,6 @@ def test_a_block_that_is_called_twice_in_a_step_trains():
     assert block.ratios.grad.isfinite().all()
 
 
-def test_training_compiles():
-    torch.compiler.reset()
-    block, x = _block(initial=0.3).train(), torch.randn(1, 40, 8, dtype=torch.float64)
-    compiled = torch.compile(block, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x, Context()), block(x, Context()), atol=1e-12, rtol=1e-12)
-
-
 @pytest.mark.parametrize("before", ["nothing", "zeros"])
 def test_without_gradients_the_work_ends_with_the_longest_span(before):
     block = _block(span=40, ramp=4, initial=0.125, before=before).eval()
