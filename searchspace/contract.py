@@ -269,8 +269,9 @@ class Primitive(nn.Module):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         """Calls `forward` with the block's own position, and for one document or sequence at a time where it must."""
-        if (position := self._modules.get(OWN_POSITION)) is not None:
-            context = replace(context, position=cast(PositionModule, position))
+        position: Any = self._modules.get(OWN_POSITION)
+        if position is not None:
+            context = replace(context, position=position)
         if not self.is_ragged:
             if context.documents is not None:
                 return apart.documents(super().__call__, x, context)

@@ -71,7 +71,7 @@ class Streams:
         self.types.setdefault(key, block.states(getattr(block, "config", None)))
         return self.slots.setdefault(key, {})
 
-    def kept(self, block: Stateful) -> dict[str, Tensor]:
+    def kept(self, block: Any) -> dict[str, Tensor]:
         """The slot of the latest call of `block`, for a block that reads the state of another."""
         path = _path(block)
         return self.slots[_key(path, self._calls[path])]
@@ -114,7 +114,7 @@ class Streams:
         return sum(slot[name].nbytes for slot, name, _ in self.tensors())
 
 
-def _path(block: Stateful) -> str:
+def _path(block: Any) -> str:
     return getattr(block, "path", type(block).__name__)
 
 

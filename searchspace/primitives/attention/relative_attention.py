@@ -98,7 +98,7 @@ class RelativeAttentionConfig:
     @property
     def bounded(self) -> bool:
         """Whether a stream keeps no more than a fixed number of positions."""
-        return self.segment is not None or self.same_length
+        return self.segment is not None or bool(self.same_length)
 
     def held(self, length: int) -> int:
         """The number of positions that a stream keeps after `length`: those of the current segment and the memory

@@ -49,8 +49,13 @@ class ValueResidualAttentionConfig(Positioned):
     @property
     def plain(self) -> AttentionConfig:
         """Attention of the same sizes."""
-        sizes = {"heads": self.heads, "key_value_heads": self.key_value_heads, "bias": self.bias}
-        return AttentionConfig(dim=self.dim, causal=self.causal, **sizes)
+        return AttentionConfig(
+            dim=self.dim,
+            causal=self.causal,
+            heads=self.heads,
+            key_value_heads=self.key_value_heads,
+            bias=self.bias,
+        )
 
 
 @primitive(
