@@ -11,9 +11,9 @@ from difflib import SequenceMatcher
 from operator import attrgetter
 from typing import Any
 
-from searchspace.cost import LABELS, Cost
+from searchspace.cost import ADDED, LABELS, Cost
 
-KEPT = ("parameters", "flops", "training_flops", "expected_flops", "activation_bytes", "state_bytes")
+KEPT = tuple(name for name in ADDED if name != "choosing_flops")
 _numbers = attrgetter(*KEPT)
 
 
