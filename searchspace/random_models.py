@@ -14,6 +14,7 @@ from searchspace.contract import Given
 from searchspace.registry import Blocks, BlockType, Configured, Field, Role, block_type, block_types
 from searchspace.window_growth import GROWTH, REPEAT, WINDOW
 
+FROM_A_MODEL = {"memory", "final"}  # the lanes that a block alone may read
 TRIES = 20  # how often to draw fields that fit together before defaults are used
 
 
@@ -48,9 +49,11 @@ def random_block(rng: random.Random, given: Given, role: Role = "block", depth: 
             below["of"] = (_with_window(rng, given),)
             values |= {GROWTH: 2, "share_weights": False, "signal": "none"}
         try:
-            return Configured(kind, kind.config(**surroundings, **below, **values))
+            found = Configured(kind, kind.config(**surroundings, **below, **values))
         except ValueError:
             continue  # values that do not fit together: draw again
+        if role != "block" or not set(kind.module.reads(found.config)) - FROM_A_MODEL:
+            return found
     needed = {field.name: _scalar(rng, field, role) for field in scalars if field.default is MISSING}
     return Configured(kind, kind.config(**surroundings, **below, **needed))
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from searchspace.contract import Capabilities, Choices, Context, Given, Streams
+from searchspace.random_models import FROM_A_MODEL
 from searchspace.registry import BlockType, Configured, block_type
 from searchspace.testing import examples
 
 B, C, S = 2, 16, 5  # batch, width, positions of the memory
 LENGTHS = (1, 2, 7)
-FROM_A_MODEL = {"memory", "final"}  # lanes that no block of a decoder writes
 LONG = 131  # longer than every default window and chunk, and fits none of them evenly
 
 

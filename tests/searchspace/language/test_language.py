@@ -426,7 +426,9 @@ def blocks(draw, role: str, depth: int, holes: bool = True):
     fields = {}
     for name, field in kind.fields.items():
         default = schema.default(field)
-        if field.default is default or draw(SOMETIMES):
+        if field.holds and field.default is None and not draw(RARELY):
+            fields[name] = None  # a block may have a position of its own; if all have, checks of spaces take minutes
+        elif field.default is default or draw(SOMETIMES):
             fields[name] = draw(values(schema.accepts(field.type), depth, holes))
         else:
             fields[name] = default
