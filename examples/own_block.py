@@ -50,7 +50,7 @@ class TokenShift(Primitive):
 
     @classmethod
     def states(cls, config: TokenShiftConfig) -> Mapping[str, str]:
-        return {"last": "B C"}  # the axes of the state
+        return {"last": "B W C"}  # its axes: a window of the last position
 
     @classmethod
     def cost(cls, config: TokenShiftConfig, shape: Shape) -> Cost:

@@ -68,7 +68,8 @@ class Streams:
         path = _path(block)
         number = self._calls[path] = self._calls.get(path, 0) + 1
         key = _key(path, number)
-        self.types.setdefault(key, block.states(getattr(block, "config", None)))
+        if key not in self.types:
+            self.types[key] = block.states(getattr(block, "config", None))
         return self.slots.setdefault(key, {})
 
     def kept(self, block: Any) -> dict[str, Tensor]:

@@ -112,7 +112,10 @@ def state_grows_as_its_axes_say(case: Case) -> None:
         sizes.append({name: slot[name].numel() for slot, name, _ in streams.tensors()})
         axes = {name: axes for _, name, axes in streams.tensors()}
         for slot, name, of in streams.tensors():
-            ensure(slot[name].dim() == len(of.split()), f"the state {name!r} has {slot[name].dim()} axes, not {of!r}")
+            ensure(
+                slot[name].dim() == len(of.split()),
+                f"the state {name!r} has {slot[name].dim()} axes, `states` says {of!r}",
+            )
     for name, of in axes.items():
         grows = sizes[1][name] > sizes[0][name]
         ensure(not grows or kind(of) != "fixed", f"the state {name!r} grows, but its axes {of!r} are fixed")
