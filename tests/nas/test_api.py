@@ -63,7 +63,7 @@ def test_a_search_gives_its_best_trial_its_front_and_a_short_repr(tmp_path, monk
     Path("small.yaml").write_text(SEARCH)
 
     with nas.search("small.yaml", storage=tmp_path / "elsewhere.db", quiet=True) as result:
-        assert result.report is None
+        assert result.verdict is None
         assert result.best in result.front
         assert repr(result).startswith(f"<Result of study 'small': best trial {result.best.number} {{'bits_per_byte': ")
     assert (tmp_path / "elsewhere.db").exists()

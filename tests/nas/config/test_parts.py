@@ -62,7 +62,7 @@ def built(monkeypatch):
 
 def test_a_search_builds_its_task_space_and_objectives_once(search_file, built):
     with nas.search(search_file, quiet=True) as result:
-        assert len(result.front) >= 1 and result.report is not None
+        assert len(result.front) >= 1 and result.verdict is not None
     assert built == {"file": 1, "task": 1, "prepared": 1, "space": 1, "objective loss": 1, "objective flops": 1}
 
 

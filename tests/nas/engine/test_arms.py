@@ -134,7 +134,7 @@ def test_the_finals_are_entered_by_the_main_arm_alone(describe, search):
     with result.store as store:
         trials = store.trials(result.study.id)
     main = {trial.number for trial in trials if trial.arm == "main" and trial.purpose == "search"}
-    assert {each.number for each in result.report.finalists} <= main
+    assert {each.trial for each in result.verdict.finalists} <= main
 
 
 def test_arms_are_settled_once_a_study_exists(describe, search):

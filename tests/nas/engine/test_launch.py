@@ -198,7 +198,7 @@ def test_a_result_that_is_shown_with_fewer_workers_ended_for_the_same_reason(bud
             assert result.study.ending["limit"] == limit
     finals = config.model_copy(update={"finals": describe(finals=FINALS).finals})
     with launch.search(finals, quiet=True, runner=InlineRunner(run)) as result:
-        assert result.report and result.study.ending["limit"] == limit
+        assert result.verdict and result.study.ending["limit"] == limit
 
 
 def test_trials_that_an_ended_search_did_not_stop_are_stopped_by_the_next_one(describe, search, monkeypatch):
