@@ -239,7 +239,7 @@ def test_training_prints_json(files, nas):
         (["gone.yaml"], 2, "no file 'gone.yaml'"),
         (["baseline.yaml", "--data", "gone/*.txt"], 2, "no file matches"),
         (["baseline.yaml", "--task", "langage_model"], 2, "Did you mean 'language_model'?"),
-        (["transformer_encoder", "--data", "text.txt"], 2, "kind: decoder"),
+        (["transformer_encoder", "--task", "language_model", "--data", "text.txt"], 2, "kind: decoder"),
         (["baseline.yaml", "--device", "tpu"], 2, "no device 'tpu'"),
         (["baseline.yaml", "--steps", "0"], 2, "--steps"),
     ],
