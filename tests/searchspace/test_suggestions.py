@@ -47,17 +47,8 @@ def test_nothing_is_suggested_that_is_hardly_alike(name, known):
     assert nearest(name, known) == ""
 
 
-def test_letters_in_another_order():
-    assert nearest("tyni", ["base", "tiny"]) == " Did you mean 'tiny'?"
-
-
 def test_a_synonym_is_suggested_only_where_it_is_valid():
     assert nearest("mlp", ["mlp2", "gru"]) == " Did you mean 'mlp2'?"
-
-
-def test_very_many_or_very_long_names_get_no_answer():
-    assert nearest("mpl", [f"mlp{i}" for i in range(1000)]) == ""
-    assert nearest("x" * 5000, ["x" * 4999]) == ""
 
 
 def test_synonyms_are_no_names_themselves_and_name_blocks_that_exist():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from searchspace.combinators.halting import Halting, HaltingConfig
-from searchspace.contract import Context, Given, Streams
+from searchspace.contract import Context, Given
 from searchspace.cost import Shape
 from searchspace.registry import configure
 from searchspace.tree import Block
@@ -184,18 +184,6 @@ def test_a_position_that_never_halts_takes_every_step() -> None:
     module(torch.randn(1, 3, DIM, dtype=torch.float64), context)
     assert context.statistics["halting_steps"] == [torch.tensor(4.0)]
     torch.testing.assert_close(context.loss(), torch.tensor(0.05, dtype=torch.float64))  # (4 + remainder 1) * 0.01
-
-
-@pytest.mark.parametrize("halted", ["copied", "live"])
-@torch.no_grad()
-def test_reading_in_pieces_equals_reading_at_once(halted: str) -> None:
-    module = halting(halted=halted)
-    x = torch.randn(2, 7, DIM, dtype=torch.float64)
-    context, pieces = Context(streams=Streams()), []
-    for piece in x.split([1, 3, 1, 2], dim=1):
-        context.streams.rewind()
-        pieces.append(module(piece, context))
-    torch.testing.assert_close(torch.cat(pieces, dim=1), module(x, Context()))
 
 
 @torch.no_grad()

@@ -257,13 +257,6 @@ def test_refuses_a_stage_whose_first_block_cannot_read_what_was_pooled(first):
     _hourglass(((attention,), (block,)), pool_query_only=False)
 
 
-def test_refuses_stages_without_blocks():
-    with pytest.raises(ValueError, match="stages must hold at least one"):
-        _hourglass(0)
-    with pytest.raises(ValueError, match="stage 1 is empty"):
-        _hourglass(((Block("attention", {}),), ()))
-
-
 def test_looks_both_ways_so_it_stands_in_no_decoder_and_reads_no_pieces():
     with pytest.raises(ValueError, match="hourglass looks ahead, so it cannot be part of a decoder"):
         configure(complete(Block("hourglass", {"stages": ((), ()), "decoder": ()})), Given(dim=C, causal=True))

@@ -15,16 +15,15 @@ from searchspace.combinators.reversible import Reversible
 from searchspace.contract import Context, Given, Streams
 from searchspace.cost import Shape
 from searchspace.errors import SpaceError
-from searchspace.model.architecture import Architecture
 from searchspace.model.build import build, cost
 from searchspace.primitives.attention.attention import Attention
 from searchspace.primitives.attention.heads import Source, with_source
 from searchspace.primitives.position.none import NoPosition, NoPositionConfig
 from searchspace.random_models import random_block
-from searchspace.registry import Configured, block_type, configure
+from searchspace.registry import Configured, configure
 from searchspace.sharing import one_model
 from searchspace.space.space import Space
-from searchspace.testing import count_flops, kept_bytes, peak_bytes
+from searchspace.testing import count_flops, peak_bytes
 from searchspace.tree import Block
 
 DIM, LENGTH = 8, 21
@@ -102,15 +101,6 @@ def test_dropout_falls_on_the_same_places_again() -> None:
     check(module.eval(), inputs())
     x = inputs()
     assert not module.train()(x, Context()).equal(module(x, Context()))
-
-
-def test_what_the_backward_pass_draws_again_moves_no_other_random_number() -> None:
-    module = built(dropout=0.5)
-    torch.default_generator.manual_seed(1)
-    y = module(inputs(), Context())
-    expected = torch.get_rng_state()
-    y.sum().backward()
-    assert torch.get_rng_state().equal(expected)
 
 
 def test_losses_of_inner_blocks_have_their_gradients_and_statistics_are_reported_once() -> None:
@@ -216,11 +206,6 @@ def test_one_parameter_in_all_layers_sums_its_gradients() -> None:
     check(module, inputs())
 
 
-def test_pairs_within_a_pair_are_right_too() -> None:
-    inner = Block("reversible", {"times": 2, "norm": NORM, "dropout": 0.2, "of": ((LSH,), (FEED_FORWARD,))})
-    check(built(inner, FEED_FORWARD, times=2), inputs())
-
-
 def test_frozen_parameters_and_inputs_without_a_gradient() -> None:
     module, x = built(), inputs().detach()
     for parameter in module.of[0].parameters():
@@ -231,22 +216,6 @@ def test_frozen_parameters_and_inputs_without_a_gradient() -> None:
     plainly(module, x, Context()).square().sum().backward()
     for gradient, parameter in zip(found, module.parameters(), strict=True):
         torch.testing.assert_close(gradient, parameter.grad)
-
-
-def test_the_backward_pass_may_be_repeated() -> None:
-    module, x = built(LSH, FEED_FORWARD, dropout=0.1), inputs()
-    y = module(x, Context()).square().sum()
-    first = torch.autograd.grad(y, x, retain_graph=True)
-    torch.testing.assert_close(torch.autograd.grad(y, x), first)
-
-
-@pytest.mark.parametrize("times", [1, 12])
-def test_keeps_two_streams_however_deep_it_is(times: int) -> None:
-    configured = reversible(dropout=0.1, times=times)
-    module, x = configured.build(), torch.randn(2, LENGTH, DIM, requires_grad=True)
-    streams = 2 * 2 * LENGTH * DIM * 4
-    assert kept_bytes(lambda: module(x, Context()), module.parameters()) == streams
-    assert configured.cost(Shape(batch=2, length=LENGTH)).activation_bytes == streams
 
 
 def test_the_peak_of_training_does_not_grow_with_depth() -> None:
@@ -373,19 +342,6 @@ def test_a_wider_output_is_refused_where_it_cannot_stand(text: str, message: str
         build(text)
 
 
-def test_spellings_of_branches_are_one_architecture_and_stay_apart() -> None:
-    def architecture(branches: str) -> Architecture:
-        return Architecture.parse(f"{DECODER}body: {{reversible: {{times: 2, of: {branches}}}}}\n")
-
-    nested = architecture("[{sequence: {of: [convolution, feed_forward]}}, {sequence: {of: [feed_forward]}}]")
-    assert nested == architecture("[[convolution, feed_forward], feed_forward]")
-    alike = architecture("[feed_forward, feed_forward]")
-    assert Architecture.parse(alike.text()) == alike
-    assert len(alike.configured.config.body[0].config.of) == 2
-    with pytest.raises(SpaceError, match="must hold pairs"):
-        architecture("[{repeat: {times: 2, of: feed_forward}}]").configured.build()
-
-
 def test_a_space_may_search_how_the_streams_merge() -> None:
     body = "{reversible: {merge: !choice [mean, sum, concatenate], of: [{attention: {heads: 2}}, feed_forward]}}"
     space = Space.parse(f"{DECODER}tie_embeddings: false\nbody: {body}\n")
@@ -395,15 +351,6 @@ def test_a_space_may_search_how_the_streams_merge() -> None:
         found.add(next(model.final_norm.parameters()).shape[0])
         assert model(torch.randint(0, 11, (1, 5))).shape == (1, 5, 11)
     assert found == {8, 16}
-
-
-def test_a_final_norm_of_another_width_is_refused() -> None:
-    config = block_type("decoder").config
-    last = reversible(merge="concatenate")
-    norm = configure(Block("layer_norm", {}), Given(dim=DIM), "norm")
-    position = configure(Block("none", {}), Given(dim=DIM), "position")
-    with pytest.raises(ValueError, match="final_norm must be as wide"):
-        config(width=DIM, vocabulary=5, tie_embeddings=False, position=position, body=(last,), final_norm=norm)
 
 
 def test_outputs_start_smaller_the_deeper_it_is() -> None:

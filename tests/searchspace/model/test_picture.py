@@ -47,16 +47,6 @@ def test_labels_hold_no_space_that_a_renderer_may_drop() -> None:
     assert root.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
 
 
-def test_boxes_lie_within_one_another_or_apart() -> None:
-    found = boxes(zoo.load("universal_transformer"))
-    for i, (left, top, right, bottom) in enumerate(found):
-        assert left < right
-        assert top < bottom
-        for x0, y0, x1, y1 in found[i + 1 :]:
-            inside = left < x0 and x1 < right and top < y0 and y1 < bottom
-            assert inside or y0 >= bottom
-
-
 def test_everything_lies_within_the_picture_and_names_are_escaped() -> None:
     text = svg(zoo.load("transformer"), SHAPE, title="<a> & b")
     root = ElementTree.fromstring(text)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from searchspace.contract import Context, Streams
+from searchspace.contract import Context
 from searchspace.primitives.attention.additive_attention import AdditiveAttention, AdditiveAttentionConfig
 
 
@@ -59,19 +59,6 @@ def test_reads_an_encoders_output_where_it_is_real(agrees, values):
     real = torch.tensor([[True] * 6, [True, True, False, True, False, False]])
     context = Context(memory=memory, memory_padding=real)
     agrees(block, lambda x: _plain(block, x, memory, lambda b, i, j: bool(real[b, j])), x, context)
-
-
-def test_streaming_keeps_the_memory_with_its_padding_and_beams_carry_both():
-    torch.default_generator.manual_seed(0)
-    block = _built(causal=True, memory=True, over="memory", heads=2)
-    x, memory = torch.randn(2, 4, 8, dtype=torch.float64), torch.randn(2, 6, 8, dtype=torch.float64)
-    real = torch.tensor([[True] * 6, [True, True, False, True, False, False]])
-    whole, streams, index = block(x, Context(memory=memory, memory_padding=real)), Streams(), torch.tensor([1, 0])
-    first = block(x[:, :1], Context(memory=memory, memory_padding=real, streams=streams))
-    torch.testing.assert_close(first, whole[:, :1])
-    streams.reorder(index)
-    streams.rewind()
-    torch.testing.assert_close(block(x[index, 1:], Context(streams=streams)), whole[index, 1:])
 
 
 def test_the_contexts_of_the_paper_are_means_of_the_states_themselves():

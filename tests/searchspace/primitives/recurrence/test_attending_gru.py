@@ -6,10 +6,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from searchspace.contract import Context, Streams
-from searchspace.cost import Shape
+from searchspace.contract import Context
 from searchspace.primitives.recurrence.attending_gru import AttendingGRU, AttendingGRUConfig
-from searchspace.testing import count_flops
 
 ORDERS = pytest.mark.parametrize("order", ["paper", "luong"])
 
@@ -94,21 +92,6 @@ def test_padding_on_either_side_is_as_if_it_were_not_there(agrees, order):
 
 
 @ORDERS
-def test_streaming_keeps_the_memory_with_its_padding_and_beams_carry_both(order):
-    block = _built(order)
-    x, memory = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2, 4, 6, dtype=torch.float64)
-    real = torch.tensor([[True] * 4, [False, True, True, False]])
-    whole, streams, index = block(x, Context(memory=memory, memory_padding=real)), Streams(), torch.tensor([1, 0])
-    first = block(x[:, :2], Context(memory=memory, memory_padding=real, streams=streams))
-    torch.testing.assert_close(first, whole[:, :2])
-    streams.reorder(index)
-    for i in range(2, 5):
-        streams.rewind()
-        found = block(x[index, i : i + 1], Context(streams=streams))
-        torch.testing.assert_close(found, whole[index, i : i + 1])
-
-
-@ORDERS
 def test_starts_from_the_backward_half_of_the_first_state(order):
     block = _built(order)
     x, memory = torch.randn(1, 1, 6, dtype=torch.float64), torch.zeros(1, 3, 6, dtype=torch.float64)
@@ -175,23 +158,6 @@ def test_a_narrow_state_of_the_paper_reads_and_writes_the_width_of_the_model(agr
     x, memory = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(2, 4, 6, dtype=torch.float64)
     context = Context(memory=memory)
     agrees(block, lambda x: _plain(block, x, context.read("memory")), x, context)
-
-
-@pytest.mark.parametrize("order", ["paper", "luong", "unfed"])
-def test_a_narrow_state_streams_and_costs_what_it_declares(order):
-    fields = {"hidden": 4, "variant": "torch", "output_bias": True, "first_state": "bridge"}
-    config = AttendingGRUConfig(dim=6, memory=True, order=order, **fields)
-    block = AttendingGRU(config)
-    x, memory, streams, outs = torch.randn(2, 9, 6), torch.randn(2, 5, 6), Streams(), []
-    for piece in x.split([4, 1, 4], dim=1):
-        streams.rewind()
-        outs.append(block(piece, Context(memory=memory, streams=streams)))
-    torch.testing.assert_close(torch.cat(outs, dim=1), block(x, Context(memory=memory)))
-    cost = AttendingGRU.cost(config, Shape(batch=2, length=9, memory=5))
-    assert cost.parameters == sum(parameter.numel() for parameter in block.parameters())
-    assert cost.state_bytes == streams.nbytes()
-    x, memory = x.requires_grad_(), memory.requires_grad_()
-    assert (cost.flops, cost.training_flops) == count_flops(lambda: block(x, Context(memory=memory)))
 
 
 def test_says_what_does_not_fit():

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from searchspace.contract import Context, Streams
+from searchspace.contract import Context
 from searchspace.primitives.recurrence.gru import GRU, GRUConfig
 from searchspace.primitives.recurrence.lstm import LSTM, LSTMConfig
 
@@ -119,16 +119,6 @@ def test_padding_anywhere_is_as_if_it_were_not_there(kind, fields, causal):
     torch.testing.assert_close(block(x, Context(padding=padding))[:, padding[0]], alone, atol=1e-12, rtol=1e-12)
 
 
-def test_the_two_variants_of_a_gru_differ():
-    torch.default_generator.manual_seed(0)
-    paper, torchs = _built("gru", causal=True, variant="cho"), _built("gru", causal=True)
-    torchs.load_state_dict({**paper.state_dict(), "bias": torch.zeros(1, 6)})
-    x = torch.randn(1, 5, 6, dtype=torch.float64)
-    found, other = paper(x, Context()), torchs(x, Context())
-    torch.testing.assert_close(found[:, 0], other[:, 0])  # there is no state to reset yet
-    assert (found - other)[:, 1:].abs().max() > 1e-3
-
-
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_forget_gate_alone_starts_at_its_bias(causal):
     block = _built("lstm", causal=causal, forget_bias=2.5)
@@ -161,19 +151,6 @@ def test_an_lstm_without_gradients_takes_torchs_own_layer_and_gives_the_same(cau
     assert quiet_ends.lanes.keys() == ends.lanes.keys() and bool(ends.lanes) == (not causal)
     for name in ends.lanes:
         torch.testing.assert_close(quiet_ends.read(name), ends.read(name))
-
-
-@torch.no_grad()
-def test_an_lstm_without_gradients_reads_in_pieces_what_it_reads_at_once():
-    torch.default_generator.manual_seed(0)
-    block, x, streams = LSTM(LSTMConfig(dim=6, causal=True)), torch.randn(2, 9, 6), Streams()
-    found = []
-    for piece in x.split([4, 1, 1, 3], dim=1):
-        streams.rewind()
-        found.append(block(piece, Context(streams=streams)))
-    torch.testing.assert_close(torch.cat(found, dim=1), block(x, Context()))
-    padding = torch.arange(9).expand(2, -1) < torch.tensor([[9], [4]])
-    torch.testing.assert_close(block(x, Context(padding=padding))[1, :4], block(x[1:, :4], Context())[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -336,18 +336,6 @@ def test_behind_a_norm_the_mixed_form_keeps_what_enters_it(agrees):
     assert (cost.flops, cost.training_flops) == count_flops(lambda: block(x, Context()))
 
 
-@pytest.mark.parametrize("fields", MIXED, ids=str)
-@pytest.mark.parametrize("train", [True, False])
-def test_the_mixed_form_reads_in_pieces(fields, train):
-    block, x, streams = _mixed(**fields).train(train), torch.randn(2, 40, C, dtype=torch.float64), Streams()
-    outs = []
-    for piece in x.split([1, 1, 7, 3, 12, 8, 8], dim=1):
-        streams.rewind()
-        outs.append(block(piece, Context(streams=streams)))
-        streams.length += piece.shape[1]
-    torch.testing.assert_close(torch.cat(outs, dim=1), block(x, Context()), atol=1e-12, rtol=1e-12)
-
-
 def test_a_bias_of_distances_moves_weight_between_window_and_vectors(agrees):
     config = CausalLongShortAttentionConfig(dim=C, heads=H, window=4, chunk=3, slots=2, distance_bias=True)
     block, x = _random(CausalLongShortAttention(config)), torch.randn(2, 14, C, dtype=torch.float64)
@@ -397,20 +385,3 @@ def test_the_causal_form_within_its_window_is_causal_attention_without_positions
     heads = [y.view(2, 20, H, D).transpose(1, 2) for y in (q, *_keys_values(block, x))]
     full = F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)
     torch.testing.assert_close(block(x, Context()), F.linear(full, block.output.weight), atol=1e-12, rtol=1e-12)
-
-
-def test_compressing_hidden_states_is_another_function_than_compressing_keys_and_values():
-    blocks, x = [], torch.randn(1, 12, C)
-    for compress in ("projected", "hidden"):
-        torch.default_generator.manual_seed(0)
-        blocks.append(CausalLongShortAttention(CausalLongShortAttentionConfig(dim=C, heads=H, compress=compress)))
-    first, second = (block(x, Context()) for block in blocks)
-    torch.testing.assert_close(first[:, :4], second[:, :4])  # nothing is compressed yet
-    assert not torch.allclose(first[:, 4:], second[:, 4:])
-
-
-def test_reading_every_chunk_before_it_costs_the_square_over_the_chunk():
-    config = CausalLongShortAttentionConfig(dim=16, window=16, chunk=16, chunks=None)
-    costs = [CausalLongShortAttention.cost(config, Shape(length=length)) for length in (4096, 8192)]
-    assert 2 < costs[1].flops / costs[0].flops < 4
-    assert costs[1].state_bytes - costs[0].state_bytes == 4096 // 16 * 2 * 16 * 4

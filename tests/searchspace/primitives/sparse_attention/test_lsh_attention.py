@@ -230,35 +230,10 @@ def test_padded_positions_read_zeros() -> None:
     assert module(x, Context(padding=PADDED))[~PADDED].abs().max() == 0
 
 
-def test_opposite_vectors_hash_into_opposite_buckets_and_lengths_do_not_matter() -> None:
-    module, x = block(buckets=10), torch.randn(1, HEADS, 9, DIM // HEADS, dtype=torch.float64)
-    buckets = module._buckets(x, None)
-    assert module._buckets(-x, None).equal((buckets + 5) % 10)
-    assert module._buckets(3 * x, None).equal(buckets)
-    assert buckets.max() < 10
-
-
-@pytest.mark.parametrize(("buckets", "columns"), [(4, (1, 1)), (8, (1, 2)), (64, (4, 4)), (48, (3, 4)), (20, (1, 5))])
-def test_two_small_hashes_have_as_many_buckets_as_one_large(buckets: int, columns: tuple[int, int]) -> None:
-    assert LshAttentionConfig(dim=DIM, buckets=buckets, factorised=True).columns(7) == columns
-    assert LshAttentionConfig(dim=DIM, buckets=buckets).columns(7) == (buckets // 2,)
-
-
 def test_without_a_number_there_are_two_buckets_for_every_chunk() -> None:
     assert LshAttentionConfig(dim=DIM, buckets=None).columns(7) == (7,)
     first, second = LshAttentionConfig(dim=DIM, buckets=None, factorised=True).columns(33)
     assert 4 * first * second >= 66
-
-
-def test_random_numbers_are_gaussian_and_each_is_a_function_of_its_place() -> None:
-    rows = torch.arange(300)
-    drawn = gaussians(rows, 200, seed=3)
-    assert abs(drawn.mean()) < 0.02
-    assert abs(drawn.var() - 1) < 0.02
-    assert abs(drawn.pow(4).mean() - 3) < 0.15
-    assert torch.corrcoef(drawn).fill_diagonal_(0).abs().max() < 0.4
-    assert gaussians(rows[7:9], 50, seed=3).equal(drawn[7:9, :50])
-    assert abs((gaussians(rows, 200, seed=4) * drawn).mean()) < 0.02
 
 
 def test_layers_of_a_model_hash_by_matrices_of_their_own() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from searchspace.contract import Context, Streams
+from searchspace.contract import Context
 from searchspace.cost import Shape
 from searchspace.primitives.attention.attention import Attention, AttentionConfig
 from searchspace.primitives.position.alibi import Alibi, AlibiConfig, slopes
@@ -68,21 +68,6 @@ def test_equals_its_sets_of_positions(agrees, switches):
         agrees(block, lambda x: _plain(block, x), x)
     padding, position = torch.rand(2, 23) < 0.6, Alibi(AlibiConfig(dim=9))
     agrees(block, lambda x: _plain(block, x, padding, True), x, Context(padding=padding, position=position))
-
-
-@pytest.mark.parametrize("switches", STRIDED + FIXED, ids=_name)
-def test_reading_in_pieces_equals_reading_at_once_and_keeps_what_it_declares(switches):
-    config = SparseAttentionConfig(dim=8, heads=2, stride=6, **switches)
-    block = SparseAttention(config).double()
-    for pieces in ([1] * 15, [14, 3, 1, 13, 6], [6, 6, 1], [5, 1, 2]):
-        x, streams, outs, position = torch.randn(2, sum(pieces), 8).double(), Streams(), [], Alibi(AlibiConfig(dim=8))
-        for piece in x.split(pieces, dim=1):
-            streams.rewind()
-            outs.append(block(piece, Context(streams=streams, position=position)))
-            streams.length += piece.shape[1]
-            shape = Shape(batch=2, length=streams.length, element_bytes=8)
-            assert SparseAttention.cost(config, shape).state_bytes == streams.nbytes()
-        torch.testing.assert_close(torch.cat(outs, 1), block(x, Context(position=position)), atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("pattern", ["strided", "fixed"])
