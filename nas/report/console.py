@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from nas.errors import StoreError
 from nas.numbers import name_of
 from nas.report.activity import Activity, UnitProgress, by_trial, progress
+from nas.report.bar import Bar, Head, unit_text
 from nas.report.forecasts import eta
 from nas.report.overview import eta_text
 from nas.report.tables import reason, short, visible
@@ -23,42 +24,11 @@ from nas.work import Failure, Outcome, Progress
 
 if TYPE_CHECKING:
     from nas.config.schema import SearchConfig
-    from nas.report.bar import Bar
     from nas.store import Reader, Study, Unit
 
 LINE_SECONDS = 15.0  # between two plain lines about the running units
 LIVE_SECONDS = 0.5  # between two updates of the live bar
 SHARE = 20  # reading the store takes at most 1/20 of the time, even if the study is large
-
-
-@dataclass(frozen=True)
-class Head:
-    """The line about a whole search: `done` of `total` trials or finals (0: unknown), and further `parts`."""
-
-    what: str
-    done: int
-    total: int
-    parts: list[str]
-
-    @property
-    def text(self) -> str:
-        """The line without the count."""
-        return " | ".join(part for part in self.parts if part)
-
-    @property
-    def count(self) -> str:
-        """The count: 7/12 trials."""
-        return f"{self.done}/{self.total} {self.what}" if self.total else f"{self.done} {self.what}"
-
-    @property
-    def line(self) -> str:
-        """The whole line."""
-        return f"{self.count}: {self.text}" if self.text else self.count
-
-
-def unit_text(each: Progress) -> str:
-    """The line about a unit: step 3/10, loss 2.413, 51,000 tokens/s."""
-    return f"step {each.step}/{each.steps}, loss {each.loss:.3f}, {each.tokens_per_second:,.0f} tokens/s"
 
 
 @dataclass
@@ -94,8 +64,6 @@ class Reporter:
     def __enter__(self) -> Reporter:
         self._recall()
         if self._console.is_terminal and not self.quiet:
-            from nas.report.bar import Bar
-
             self._bar = Bar(self._console)
         return self
 

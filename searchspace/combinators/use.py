@@ -1,6 +1,9 @@
 """Blocks with one set of parameters at several places: `use: NAME` stands for the blocks that `define` calls NAME.
 
 Formula: f_n(.. f_2(f_1(x))), with the same parameters at every place
+
+Lan et al. 2020, "ALBERT", https://arxiv.org/abs/1909.11942, section 3.1, shares the parameters of all layers, or those
+of their attention or feed-forward blocks alone.
 """
 
 from __future__ import annotations

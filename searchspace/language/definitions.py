@@ -10,16 +10,13 @@ once: at its first use they have a name, and at the others they are tied to that
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from searchspace import registry
 from searchspace.errors import nearest
 from searchspace.language import schema
-from searchspace.language.documents import Path_, describe
+from searchspace.language.documents import Document, Path_, describe
 from searchspace.tree import Block, Choice, Floats, Integers, Same, Value
-
-if TYPE_CHECKING:
-    from searchspace.language.language import _Reading
 
 USE = "use"
 TIE = "use "  # what begins the names of holes that only tie the uses of a definition
@@ -31,10 +28,25 @@ def is_tie(name: str | None) -> bool:
     return name is not None and name.startswith(TIE)
 
 
+class Reading(Protocol):
+    """What reads one file, see `searchspace.language.language`."""
+
+    document: Document
+    paths: dict[int, tuple[object, str]]
+
+    def problem(self, message: str, path: Path_) -> Any: ...
+
+    def placed(self, node: Any, path: Path_) -> Any: ...
+
+    def path_of(self, node: object) -> str: ...
+
+    def blocks(self, accepted: schema.Accepts, data: Any, path: Path_) -> Items: ...
+
+
 class Definitions:
     """The definitions of one file, which `reading` reads."""
 
-    def __init__(self, reading: _Reading) -> None:
+    def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.written: dict[str, Any] = {}
         self.path: Path_ = ()

@@ -5,8 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from nas.report.bar import Bar
-from nas.report.console import Head
+from nas.report.bar import Bar, Head
 from nas.work import Progress
 
 PARTS = ["11 done, 1 running, 7 paused, 0 failed", "best bits_per_byte 4.408 (rung 2)", "ETA 00:03:11"]
