@@ -61,6 +61,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "linear_transformer": ("copy", "across 24", "across 72"),
     "long_short_transformer": FULL,
     "lstm": ("across 72",),
+    "mixture_of_experts": FULL,
     "nadaraya_watson": ("recall",),
     "nadaraya_watson_fixed": ("recall",),
     "performer": FULL,
@@ -68,13 +69,16 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "random_feature_attention": FULL,
     "random_feature_attention_gated": FULL,
     "reformer": FULL,
+    "shared_keys": FULL,
     "sparse_transformer": FULL,
     "sparse_transformer_strided": FULL,
+    "subformer_decoder": FULL,
     "transformer_decoder": FULL,
     "transformer_modern": FULL,
     "transformer_xl": ("copy", "recall", "across 24"),
     "universal_transformer": FULL,
     "universal_transformer_fixed": FULL,
+    "value_residual": FULL,
 }
 
 

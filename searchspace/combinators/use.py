@@ -17,6 +17,7 @@ from searchspace.combinators.sequence import Stack
 from searchspace.contract import Capabilities, Context, Primitive
 from searchspace.cost import Shape
 from searchspace.parts import Composite, Part, after, in_order
+from searchspace.published import Published
 from searchspace.registry import Blocks, primitive
 from searchspace.sharing import shared
 
@@ -36,7 +37,11 @@ class UseConfig:
         not_empty(of=self.of)
 
 
-@primitive("use", UseConfig)
+@primitive(
+    "use",
+    UseConfig,
+    published=Published(paper={"any blocks may be shared, at any places; the paper shares layers": ""}),
+)
 class Use(Composite, Primitive):
     """Defined blocks, applied in order. Places with one name have one set of parameters, and states of their own."""
 

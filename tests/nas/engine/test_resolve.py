@@ -40,7 +40,7 @@ def test_every_option_is_in_the_row_and_resolving_it_again_changes_nothing(descr
     config = describe(strategy="aging_evolution", scheduler=HALVING)
     found = resolve(config)
     assert found.row["strategy"]["options"] == {
-        "population": 100, "sample": 20, "start": 4, "moves": "all", "parent": "spread",
+        "population": 100, "sample": 20, "start": 4, "moves": "all",
     }  # fmt: skip
     assert found.row["scheduler"]["options"].keys() >= {"rungs", "factor", "rank", "poor_rungs"}
     assert found.row["task"]["options"].keys() >= {"length", "batch", "split_by", "documents", "evaluation"}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nas.runners import inline
+from nas.runners import _here
 from nas.runners.contract import LaterRunner
 from nas.runners.inline import InlineRunner
 from nas.work import FailureKind, Outcome, Progress, Work
@@ -47,7 +47,7 @@ def test_a_unit_that_is_to_stop_is_interrupted_at_its_next_report():
 
 
 def test_a_unit_that_never_reports_is_broken_off(monkeypatch):
-    monkeypatch.setattr(inline, "PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(_here, "PATIENCE_SECONDS", 1)
 
     def run(work, progress):
         runner.stop_soon()
