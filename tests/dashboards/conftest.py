@@ -15,6 +15,8 @@ import pytest
 
 from nas.latency import stored
 from nas.store import FINAL, Measurement, Store, open_store
+from searchspace.cost import Cost
+from searchspace.lines import KEPT
 
 for _needed in ("starlette", "uvicorn", "jinja2"):
     pytest.importorskip(_needed, reason="the pages need the extra: pip install 'tessera-nas[dashboard]'")
@@ -157,7 +159,8 @@ def add(
 
 def drawing(labels: list[str], parameters: int) -> dict[str, Any]:
     """An architecture of nested lines, as a search stores it."""
-    numbers = [parameters, 10 * parameters, 30 * parameters, 10 * parameters, 0, 0]
+    cost = Cost(parameters=parameters, flops=10 * parameters, training_flops=30 * parameters)
+    numbers = [getattr(cost, name) for name in KEPT]
     families = {"gru": "recurrence", "lstm": "recurrence"}
     lines = [
         [depth, label, families.get(label, ""), [1, 64, 16], 1, False, numbers] for depth, label in enumerate(labels)

@@ -71,7 +71,7 @@ def followed() -> Iterator[tuple[set[tuple[str, str]], list[str]]]:
 
     def profile(frame: FrameType, event: str, result: object) -> None:
         code = frame.f_code
-        if not code.co_filename.startswith(ROOT) or event not in ("call", "return"):
+        if not code.co_filename.startswith(f"{ROOT}/nas/") or event not in ("call", "return"):
             return
         given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         values = [frame.f_locals.get(name) for name in given] if event == "call" else [result]
