@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000, help="the approximate number of faults")
     parser.add_argument("--quick", action="store_true", help="40 faults")
     parser.add_argument("--mutants", action="store_true", help="only check mutants of our kernels (about 4 minutes)")
-    parser.add_argument("--seeds", type=int, help="only check correct implementations on the inputs of so many seeds")
+    parser.add_argument("--seeds", type=int, help="only check correct implementations, with this number of seeds")
     parser.add_argument("--triton", action="store_true", help="with --seeds: the Triton kernels instead of all others")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes that check kernels")
     parser.add_argument("--seed", type=int, default=0)

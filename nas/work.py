@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Kind = Literal["train", "probe"]
 
 SHARE = 0.2  # of the cost of its training: what the evaluation of a unit costs at most during a search
-PASSES = 3  # a step of training costs as much as this many evaluations of its batch
+PASSES = 3  # a training step costs this many evaluations of its batch
 FEWEST = 4_096  # positions of an evaluation: fewer would say little
 
 

@@ -20,7 +20,7 @@ LONG, WIDE = 18, 6  # two tiles of the Triton kernels, the second one partly fil
 
 @functools.cache
 def small(name: str, dtype: str = "float32", gradients: bool = True, long: int = WIDE, **changes: int) -> Problem:
-    """The smallest named problem of an operation for a CPU, with smaller sizes, of which some may be given."""
+    """The smallest named problem of an operation for a CPU, with smaller sizes; some of them may be given."""
     found = operation(name)
     problem = min(found.problems("cpu").values(), key=lambda each: (not _trains(each), sum(n for _, n in each.sizes)))
     most = {**dict.fromkeys((*COUNTS, "positions"), long), **FEW}

@@ -41,7 +41,7 @@ ALONE = (
 
 
 class Parts:
-    """The parts of `config`; `parts(config)` gives them. known: those of a config of which it is a changed copy."""
+    """The parts of `config`; `parts(config)` gives them. known: those of the config that it was copied from."""
 
     def __init__(self, config: SearchConfig, known: Parts | None = None) -> None:
         blocks.load(config.blocks)

@@ -84,7 +84,7 @@ def winner_lengths(config: SearchConfig) -> tuple[int, ...]:
     return tuple(steps for steps in config.finals.winner_steps if steps < every[-1] and steps not in every)
 
 
-# What the default finals leave out, one after the other, until they cost at most as much as the search.
+# What the default finals leave out, one after the other, until they cost no more than the search.
 LESS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("steps", lambda steps: steps[:1]),
     ("shapes", lambda shapes: shapes[-1:]),

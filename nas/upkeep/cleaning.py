@@ -50,7 +50,7 @@ def clean(store: Reader, study: Study, cache: Path, *, dry_run: bool = False) ->
     nothing.
 
     A search may run meanwhile: what it may need is kept. Whatever cannot be removed is left out, and so is each folder
-    of checkpoints that belongs to another database, of which this one is a copy. Raises Unreachable if the place of the
+    of checkpoints that belongs to another database, and this one is its copy. Raises Unreachable if the place of the
     checkpoints does not answer.
     """
     found: list[Leftover] = []
@@ -90,7 +90,7 @@ def checkpoint_files(store: Reader, study: Study) -> list[str]:
 
 def folders(store: Reader, study: Study) -> tuple[list[str], list[str]]:
     """The folders of the study's checkpoints, those that its search file names and those that hold some: those of this
-    database, and those of another one, of which this is a copy."""
+    database, and those of another one, if this is its copy."""
     named = study.config.get("checkpoints")
     own = [] if not named else [named if "://" in named else str(Path(named).expanduser().absolute())]
     every = dict.fromkeys([*own, *map(_folder, _kept(store, study))])

@@ -487,7 +487,7 @@ class TunedKernel:
         return Served(config, f"just tuned: {decision.why}{doubt}{rest}", decision.milliseconds, choice=decision.choice)
 
     def _nothing_runs(self, case: Case, search: Search, bench: KernelBench) -> Exception:
-        """The error of a call of which no configuration runs: the caller's own, if it raised one."""
+        """The error of a call that no configuration can run: the caller's own, if it raised one."""
         error = bench.errors.get(case.default)
         if isinstance(error, CallFailed):
             return error.error

@@ -2,7 +2,7 @@
 
 What the memory of an argument that is only written holds before a run cannot matter, so a check may put anything there;
 one that is only read cannot be an output. An argument counts only if every use of it is the address of such an access,
-alone, with offsets added, or under another name, or asks for its dtype, or hands it to a function of which this holds.
+alone, with offsets added, or under another name, or asks for its dtype, or hands it to a function that does so.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def clean(
         removed = cleaning.clean(store, found, location.CACHE, dry_run=dry_run)
         _, others = cleaning.folders(store, found)
     for folder in others:
-        note(f"{folder} is kept: its checkpoints belong to another database, of which this one is a copy.")
+        note(f"{folder} is kept: its checkpoints belong to another database, and this one is its copy.")
     print_rows([vars(each) for each in removed], as_json, empty="There is nothing to remove.")
     if removed and not as_json:
         note(f"{'To be removed' if dry_run else 'Removed'}: {cleaning.summary(removed)}.")

@@ -45,7 +45,7 @@ def _absolute(listed: list[str], folder: Path) -> list[str]:
 
 
 def _below(folder: Path, pattern: Path) -> str:
-    """`pattern` below `folder`, of which no character means anything in a pattern."""
+    """`pattern` below `folder`, whose characters are taken literally."""
     file = folder / pattern
     return str(file) if pattern.is_absolute() or is_file(file) else str(Path(glob.escape(str(folder))) / pattern)
 
